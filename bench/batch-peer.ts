@@ -1,6 +1,7 @@
 // llama.cpp on the requests of bench/batch.ts: node-llama-cpp with as many sequences in one context, which it batches itself.
 
 import { type BatchRequest, inLanes } from "./batch-requests.ts";
+import { sum, timed } from "./harness.ts";
 import { loadLlama } from "./llama-cpp.ts";
 
 /** Tokens per second, of prompts and answers. */
@@ -26,11 +27,8 @@ export async function peerSpeed(
     return true;
   };
   await run(requests[0]!);
-  const started = performance.now();
-  await inLanes(requests, sequences, run);
-  const ms = performance.now() - started;
+  const { ms } = await timed(() => inLanes(requests, sequences, run));
   await context.dispose();
   await model.dispose();
-  const all = requests.reduce((sum, one) => sum + one.prompt.length + one.tokens, 0);
-  return (1000 * all) / ms;
+  return (1000 * sum(requests.map((one) => one.prompt.length + one.tokens))) / ms;
 }

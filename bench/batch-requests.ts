@@ -1,5 +1,7 @@
 // The requests of bench/batch.ts: of mixed lengths, the same in every run.
 
+import { Random } from "../test/support/random.ts";
+
 export interface BatchRequest {
   readonly prompt: readonly number[];
   /** Tokens of the answer. */
@@ -23,15 +25,11 @@ export function mixedRequests(
   seed: number,
   { shared = 0, prompts = [16, 256], answers = [8, 128] }: RequestLengths = {},
 ): BatchRequest[] {
-  let state = (seed * 2654435761) >>> 0;
-  const random = (): number => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
+  const random = new Random(seed);
   const between = ([least = 1, most = least]: readonly number[]): number =>
-    Math.round(least * (most / least) ** random());
+    Math.round(least * (most / least) ** random.unit());
   const ids = (of: number): number[] =>
-    Array.from({ length: of }, () => FIRST_ID + Math.floor(random() * (LAST_ID - FIRST_ID)));
+    Array.from({ length: of }, () => FIRST_ID + random.below(LAST_ID - FIRST_ID));
   const beginning = ids(shared);
   return Array.from({ length: count }, () => ({
     prompt: [...beginning, ...ids(between(prompts))],
@@ -50,8 +48,4 @@ export async function inLanes<T>(
     while (next < list.length && (await work(list[next++]!)));
   };
   await Promise.all(Array.from({ length: Math.min(lanes, list.length) }, lane));
-}
-
-export function median(numbers: readonly number[]): number {
-  return numbers.toSorted((a, b) => a - b)[numbers.length >> 1]!;
 }

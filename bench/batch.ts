@@ -14,96 +14,79 @@
 //
 // Prompts are random tokens, so that no prefix is shared; --shared gives all of them one beginning of so many tokens.
 
-import { cpus, loadavg } from "node:os";
+import { availableParallelism } from "node:os";
 import { basename } from "node:path";
-import { Command } from "commander";
+import { setTimeout as pause } from "node:timers/promises";
+import { measure, median } from "../src/base/measure.ts";
 import { type Model, open } from "../src/index.ts";
 import { type Rate, rateOf } from "./batch-rates.ts";
-import { type BatchRequest, inLanes, median, mixedRequests } from "./batch-requests.ts";
+import { type BatchRequest, inLanes, mixedRequests } from "./batch-requests.ts";
+import {
+  bench,
+  count,
+  counts,
+  isOn,
+  load,
+  number,
+  rounded,
+  type Values,
+  whole,
+} from "./harness.ts";
 
-interface Flags {
-  threads?: number;
-  requests: number;
-  alone: number;
-  parallel: number[];
-  prompts: number[];
-  answers: number[];
-  seconds?: number;
-  clientsSeconds?: number;
-  rounds: number;
-  prompt: number;
-  answer: number;
-  shared: number;
-  peer?: boolean;
-  peerRequests?: number;
-  json?: boolean;
-}
+const flags = {
+  threads: count(availableParallelism(), "t"),
+  /** 0: only beside clients. */
+  requests: whole(200),
+  alone: count(20),
+  parallel: counts([32]),
+  prompts: counts([16, 256]),
+  answers: counts([8, 128]),
+  seconds: number(),
+  clientsSeconds: number(),
+  /** 0: only alone. */
+  rounds: whole(9),
+  prompt: count(128),
+  answer: count(24),
+  shared: whole(0),
+  peer: isOn,
+  peerRequests: count(),
+  json: isOn,
+};
+type Given = Values<typeof flags>;
 
 /** How long each number of lanes is tried. */
 const trySeconds = 4;
 
-await new Command("bench:batch")
-  .argument("<model>", "a GGUF file")
-  .option("-t, --threads <n>", "threads", Number)
-  .option("--requests <n>", "requests of the batch; 0: only beside clients", Number, 200)
-  .option("--alone <n>", "of them, how many are answered one after the other", Number, 20)
-  .option("--parallel <counts>", "lines at a time; several: each is tried", numbers, [32])
-  .option("--prompts <from,to>", "tokens of the batch's prompts", numbers, [16, 256])
-  .option("--answers <from,to>", "tokens of the batch's answers", numbers, [8, 128])
-  .option("--seconds <n>", "ends the batch then", Number)
-  .option("--clients-seconds <n>", "ends the clients then", Number)
-  .option("--rounds <n>", "rounds beside clients; 0: none", Number, 9)
-  .option("--prompt <n>", "tokens of a client's prompt", Number, 128)
-  .option("--answer <n>", "tokens of a client's answer", Number, 24)
-  .option("--shared <n>", "tokens that all prompts of the batch begin with", Number, 0)
-  .option("--peer", "llama.cpp too (LANTERN_PEERS)")
-  .option("--peer-requests <n>", "of the batch, how many llama.cpp answers", Number)
-  .option("--json", "one JSON object a line")
-  .action(main)
-  .parseAsync();
-
-function numbers(text: string): number[] {
-  const values = text.split(",").map(Number);
-  if (values.every((value) => Number.isInteger(value) && value > 0)) return values;
-  throw new Error(`got "${text}", expected whole numbers above 0, as in 16,32`);
-}
-
 type Say = (what: string, facts: Readonly<Record<string, number>>) => void;
 
-async function main(path: string, flags: Flags): Promise<void> {
-  const { requests } = flags;
-  const parallel = Math.max(...flags.parallel);
-  const threads = flags.threads ?? cpus().length;
+await bench("npm run bench:batch --", "MODEL.gguf", flags, async (given, [path]) => {
+  const { requests, threads, prompts, answers, shared } = given;
+  const parallel = Math.max(...given.parallel);
   const say: Say = (what, numbers) => {
-    const facts = { ...numbers, load: Number(loadavg()[0]!.toFixed(1)) };
-    if (flags.json) console.log(JSON.stringify({ what, ...facts }));
-    else {
-      const shown = Object.entries(facts).map(([name, value]) => `${name} ${value}`);
-      console.log(`${what}: ${shown.join(", ")}`);
-    }
+    const facts = { ...numbers, load: rounded(load()) };
+    if (given.json) return console.log(JSON.stringify({ what, ...facts }));
+    const shown = Object.entries(facts).map(([name, value]) => `${name} ${value}`);
+    console.log(`${what}: ${shown.join(", ")}`);
   };
-  const { prompts, answers, shared } = flags;
   const all = mixedRequests(Math.max(requests, 64), 500, { shared, prompts, answers });
+  const lengths = all.map(({ prompt, tokens }) => prompt.length + tokens);
+  const longest = Math.max(given.prompt + given.answer, ...lengths);
   {
-    const longest = Math.max(
-      flags.prompt + flags.answer,
-      ...all.map(({ prompt, tokens }) => prompt.length + tokens),
-    );
     const contextSize = 32 * Math.ceil((longest + 1) / 32);
-    await using model = await open(path, { threads, parallel, contextSize });
-    if (!flags.json) {
+    await using model = await open(path!, { threads, parallel, contextSize });
+    if (!given.json) {
       const lengths = `prompts of ${prompts.join(" to ")}, answers of ${answers.join(" to ")} tokens`;
-      console.log(`${basename(path)}, ${threads} threads, ${parallel} at a time, ${lengths}`);
+      console.log(`${basename(path!)}, ${threads} threads, ${parallel} at a time, ${lengths}`);
     }
-    if (flags.rounds > 0) say("beside", await beside(model, all, parallel, flags));
-    if (requests > 0) say("alone", await alone(model, all.slice(0, requests), flags, say));
+    if (given.rounds > 0) say("beside", await beside(model, all, parallel, given));
+    if (requests > 0) say("alone", await alone(model, all.slice(0, requests), given, say));
   }
-  if (!flags.peer) return;
+  if (!given.peer) return;
   const { peerSpeed } = await import("./batch-peer.ts");
-  const few = everyNth(all.slice(0, requests), flags.peerRequests ?? requests);
-  const speed = await peerSpeed(path, threads, parallel, few);
+  const few = everyNth(all.slice(0, requests), given.peerRequests ?? requests);
+  const speed = await peerSpeed(path!, threads, parallel, few);
   say("llama.cpp", { requests: few.length, tokens_per_second: rounded(speed) });
-}
+});
 
 /** One answer; resolves with its milliseconds to the first token and its tokens per second after that. */
 async function ask(
@@ -126,35 +109,38 @@ async function beside(
   model: Model,
   requests: readonly BatchRequest[],
   parallel: number,
-  { rounds, prompt, answer: answerTokens }: Flags,
+  { rounds, prompt, answer: tokens }: Given,
 ): Promise<Record<string, number>> {
-  const first: Record<"quiet" | "busy", number[]> = { quiet: [], busy: [] };
-  const speed: Record<"quiet" | "busy", number[]> = { quiet: [], busy: [] };
   let lines = 0;
-  for (let round = -1; round < rounds; round++) {
-    for (const which of ["quiet", "busy"] as const) {
+  const { samples } = await measure({
+    contestants: ["quiet", "busy"] as const,
+    rounds,
+    warmUps: 1,
+    run: async (which, round) => {
       const stop = new AbortController();
       const batch = which === "busy" ? runForever(model, requests, parallel, stop.signal) : 0;
       // At another moment of a batch each time.
       await pause(which === "busy" ? 1500 + 137 * (round + 1) : 100);
       const seed = 7000 + 2 * round + (which === "busy" ? 1 : 0);
       const random = mixedRequests(1, seed, { prompts: [prompt, prompt] });
-      const answer = await ask(model, { ...random[0]!, tokens: answerTokens });
+      const answer = await ask(model, { ...random[0]!, tokens });
       stop.abort();
       lines += await batch;
-      if (round < 0) continue; // everything is warm now
-      first[which].push(answer.firstMs);
-      speed[which].push(answer.speed);
-    }
-  }
-  const [quiet, busy] = [median(first.quiet), median(first.busy)];
+      return answer;
+    },
+  });
+  const [first, second] = samples.map((all) => ({
+    ms: median(all.map(({ firstMs }) => firstMs)),
+    speed: median(all.map(({ speed }) => speed)),
+  }));
+  const [quiet, busy] = [first!, second!];
   return {
     rounds,
-    first_token_ms: rounded(quiet),
-    first_token_ms_with_batch: rounded(busy),
-    first_token_ratio: rounded(busy / quiet, 3),
-    tokens_per_second: rounded(median(speed.quiet)),
-    tokens_per_second_with_batch: rounded(median(speed.busy)),
+    first_token_ms: rounded(quiet.ms),
+    first_token_ms_with_batch: rounded(busy.ms),
+    first_token_ratio: rounded(busy.ms / quiet.ms, 3),
+    tokens_per_second: rounded(quiet.speed),
+    tokens_per_second_with_batch: rounded(busy.speed),
     batch_tokens: lines,
   };
 }
@@ -190,7 +176,7 @@ async function backgroundAnswer(
 async function alone(
   model: Model,
   requests: readonly BatchRequest[],
-  { parallel, alone: few, seconds, clientsSeconds }: Flags,
+  { parallel, alone: few, seconds, clientsSeconds }: Given,
   say: Say,
 ): Promise<Record<string, number>> {
   const shown = ({ tokensPerSecond, answered, seconds: took }: Rate) => ({
@@ -236,12 +222,4 @@ async function alone(
 function everyNth<T>(list: readonly T[], count: number): T[] {
   const step = Math.max(1, Math.floor(list.length / count));
   return list.filter((_, at) => at % step === 0);
-}
-
-function rounded(value: number, digits = 1): number {
-  return Number(value.toFixed(digits));
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }

@@ -5,52 +5,40 @@
 //   node bench/busy.ts MODEL [tokens]
 
 import { spawn } from "node:child_process";
-import { availableParallelism, loadavg } from "node:os";
+import { availableParallelism } from "node:os";
+import { measure, median } from "../src/base/measure.ts";
 import { type Model, open } from "../src/index.ts";
+import { answer, bench, load } from "./harness.ts";
 
-const [path, tokens = "24"] = process.argv.slice(2);
-if (!path) {
-  console.error("usage: node bench/busy.ts MODEL [tokens]");
-  process.exit(2);
-}
 const cores = availableParallelism();
 const rounds = 5;
-const models = new Map<number, Model>();
-for (const threads of [1, cores])
-  models.set(threads, await open(path, { threads, speculate: false }));
 
-console.log(
-  `${cores} cores, load ${loadavg()[0]!.toFixed(2)} before; tokens/s, median of ${rounds}`,
-);
-await compare("alone");
-const busy = Array.from({ length: Math.ceil(cores / 2) }, () =>
-  spawn(process.execPath, ["-e", "for (;;) {}"], { stdio: "ignore" }),
-);
-await compare(`beside ${busy.length} busy process${busy.length > 1 ? "es" : ""}`);
-for (const process of busy) process.kill();
-for (const model of models.values()) await model.dispose();
+await bench("node bench/busy.ts", "MODEL [tokens]", {}, async (_, [path, tokens = "24"]) => {
+  const maxTokens = Number(tokens) + 1;
+  await using one = await open(path!, { threads: 1 });
+  await using all = await open(path!, { threads: cores });
+  console.log(`${cores} cores, load ${load().toFixed(2)} before; tokens/s, median of ${rounds}`);
+  await compare("alone", [one, all], maxTokens);
+  const busy = Array.from({ length: Math.ceil(cores / 2) }, () =>
+    spawn(process.execPath, ["-e", "for (;;) {}"], { stdio: "ignore" }),
+  );
+  await compare(
+    `beside ${busy.length} busy process${busy.length > 1 ? "es" : ""}`,
+    [one, all],
+    maxTokens,
+  );
+  for (const process of busy) process.kill();
+});
 
-/** Alternates the thread counts, round by round. */
-async function compare(situation: string): Promise<void> {
-  const speeds = new Map([...models.keys()].map((threads) => [threads, [] as number[]]));
-  for (let round = -1; round < rounds; round++) {
-    for (const [threads, model] of models) {
-      const speed = await generationSpeed(model);
-      if (round >= 0) speeds.get(threads)!.push(speed); // the first round warms up
-    }
-  }
-  const [one, all] = [...speeds.values()].map(median) as [number, number];
+async function compare(situation: string, models: readonly Model[], maxTokens: number) {
+  const { samples } = await measure({
+    contestants: models,
+    rounds,
+    warmUps: 1,
+    run: async (model) => (await answer(model, [1], { maxTokens })).generatedPerSecond,
+  });
+  const [one, all] = samples.map(median) as [number, number];
   console.log(
     `${situation}: 1 thread ${one.toFixed(2)}, ${cores} threads ${all.toFixed(2)}, ratio ${(all / one).toFixed(2)}`,
   );
-}
-
-async function generationSpeed(model: Model): Promise<number> {
-  const options = { temperature: 0, ignoreEos: true, maxTokens: Number(tokens) + 1 };
-  const { timings } = await model.generate([1], options).result;
-  return ((timings.generatedTokens - 1) / timings.generatedMs) * 1000;
-}
-
-function median(values: number[]): number {
-  return values.toSorted((a, b) => a - b)[values.length >> 1]!;
 }

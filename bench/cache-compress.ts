@@ -1,11 +1,12 @@
 // npm run bench:cache-compress -- FOLDER: would copies of state pay for being compressed? FOLDER holds segments of one model
 // (a folder of "state"; `lantern run --cache-disk 500 --cache-folder F` makes one). Says of every way: bytes, speed in both
-// directions, and for Q8_0, which is lossy, the error. docs/cache.md has what was decided.
+// directions, and for Q8_0, which is lossy, the error. docs/journal/cache.md has what was decided.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import zlib from "node:zlib";
 import { crc32 } from "../src/base/crc32.ts";
+import { UsageError } from "../src/base/errors.ts";
 import { f16ToF32 } from "../src/base/half.ts";
 import {
   RECORD_HEADER_BYTES,
@@ -13,6 +14,7 @@ import {
   SEGMENT_EXTENSION,
   SEGMENT_HEADER_BYTES,
 } from "../src/engine/tiers/segment.ts";
+import { bench, sum, timed } from "./harness.ts";
 
 const MOST_UNITS = 64;
 
@@ -77,15 +79,11 @@ const codecs: readonly Codec[] = [
   },
 ];
 
-function measure({ pack, unpack }: Codec, units: readonly Buffer[]) {
-  const started = performance.now();
-  const packed = units.map(pack);
-  const middle = performance.now();
-  const back = packed.map(unpack);
-  const ended = performance.now();
+async function packed({ pack, unpack }: Codec, units: readonly Buffer[]) {
+  const { result, ms: packMs } = await timed(() => units.map(pack));
+  const { result: back, ms: unpackMs } = await timed(() => result.map(unpack));
   if (back.some((unit, i) => Buffer.compare(unit, units[i]!) !== 0)) throw new Error("it differs");
-  const bytes = packed.reduce((sum, { length }) => sum + length, 0);
-  return { bytes, packMs: middle - started, unpackMs: ended - middle };
+  return { bytes: sum(result.map(({ length }) => length)), packMs, unpackMs };
 }
 
 /** What Q8_0 would change in F16 values: the RMS error as a share of the RMS value. */
@@ -94,7 +92,7 @@ function q8Error(units: readonly Buffer[]): number {
   let all = 0;
   for (const unit of units) {
     for (let at = 0; at + 64 <= unit.length; at += 64) {
-      const values = Array.from({ length: 32 }, (_, i) => f16ToF32[unit.readUInt16LE(at + 2 * i)]!);
+      const values = Array.from({ length: 32 }, (_, i) => f16ToF32(unit.readUInt16LE(at + 2 * i)));
       const scale = Math.max(...values.map(Math.abs)) / 127;
       for (const value of values) {
         const rounded = scale === 0 ? 0 : Math.round(value / scale) * scale;
@@ -106,28 +104,26 @@ function q8Error(units: readonly Buffer[]): number {
   return Math.sqrt(wrong / all);
 }
 
-const [folder] = process.argv.slice(2);
-const units = folder === undefined ? [] : unitsOf(folder);
-if (units.length === 0) {
-  console.error("usage: npm run bench:cache-compress -- FOLDER, with segments of stored state");
-  process.exit(2);
-}
-const total = units.length * units[0]!.length;
-console.log(`${units.length} units of ${units[0]!.length} bytes`);
-for (const isShuffled of [false, true]) {
-  for (const codec of codecs) {
-    const shuffled: Codec = {
+await bench("npm run bench:cache-compress --", "FOLDER", {}, async (_, [folder]) => {
+  const units = unitsOf(folder!);
+  if (units.length === 0) throw new UsageError(`${folder} has no segments of stored state`);
+  const total = units.length * units[0]!.length;
+  console.log(`${units.length} units of ${units[0]!.length} bytes`);
+  const shuffled = codecs.map(
+    (codec): Codec => ({
       name: `${codec.name}, bytes shuffled`,
       pack: (unit) => codec.pack(shuffle(unit)),
-      unpack: (packed) => unshuffle(codec.unpack(packed)),
-    };
-    const one = isShuffled ? shuffled : codec;
-    measure(one, units); // warm
-    const { bytes, packMs, unpackMs } = measure(one, units);
+      unpack: (bytes) => unshuffle(codec.unpack(bytes)),
+    }),
+  );
+  for (const one of [...codecs, ...shuffled]) {
+    await packed(one, units); // warm
+    const { bytes, packMs, unpackMs } = await packed(one, units);
     const speed = (ms: number) => `${(total / 1e3 / ms).toFixed(0)} MB/s`;
     console.log(
       `${one.name.padEnd(28)} ${(bytes / total).toFixed(3)} of the bytes, pack ${speed(packMs)}, unpack ${speed(unpackMs)}`,
     );
   }
-}
-console.log(`q8_0 of f16: 0.531 of the bytes, RMS error ${(100 * q8Error(units)).toFixed(2)}%`);
+  const error = (100 * q8Error(units)).toFixed(2);
+  console.log(`q8_0 of f16: 0.531 of the bytes, RMS error ${error}%`);
+});

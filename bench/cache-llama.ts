@@ -3,10 +3,11 @@
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import { timed, withFolder } from "./harness.ts";
 
 export interface LlamaSlots {
   computedMs: number;
@@ -62,7 +63,7 @@ async function withServer<T>(
       const response = await fetch(`${url}/health`).catch(() => undefined);
       if (response?.ok) break;
       if (tries > 600 || child.exitCode !== null) throw new Error("llama-server did not start");
-      await new Promise((resolve) => setTimeout(resolve, 200));
+      await pause(200);
     }
     return await work(async (path, body) => {
       const response = await fetch(url + path, {
@@ -81,10 +82,9 @@ async function withServer<T>(
 }
 
 export async function llamaSlots(options: LlamaOptions): Promise<LlamaSlots> {
-  const folder = mkdtempSync(join(tmpdir(), "lantern-bench-llama-"));
   const ask = { n_predict: 1, temperature: 0, cache_prompt: true, id_slot: 0 };
   const filename = "slot.bin";
-  try {
+  return await withFolder(async (folder) => {
     const before = await withServer(options, folder, async (post) => {
       const { timings } = await post("/completion", { ...ask, prompt: options.tokens });
       const saved = await post("/slots/0?action=save", { filename });
@@ -93,18 +93,12 @@ export async function llamaSlots(options: LlamaOptions): Promise<LlamaSlots> {
     const file = join(folder, filename);
     options.between([file]);
     return await withServer(options, folder, async (post) => {
-      const started = performance.now();
-      const restored = await post("/slots/0?action=restore", { filename });
-      const { timings } = await post("/completion", { ...ask, prompt: [...options.tokens, 11] });
-      return {
-        ...before,
-        restoreMs: restored.timings.restore_ms,
-        firstTokenMs: performance.now() - started,
-        fileBytes: statSync(file).size,
-        cachedTokens: timings.cache_n,
-      };
+      const { result, ms } = await timed(async () => {
+        const { timings: restored } = await post("/slots/0?action=restore", { filename });
+        const { timings } = await post("/completion", { ...ask, prompt: [...options.tokens, 11] });
+        return { restoreMs: restored.restore_ms, cachedTokens: timings.cache_n };
+      });
+      return { ...before, ...result, firstTokenMs: ms, fileBytes: statSync(file).size };
     });
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+  });
 }

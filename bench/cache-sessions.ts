@@ -1,7 +1,10 @@
 // Parts of npm run bench:cache about many texts: sessions that take turns at random with memory for a tenth of them, and branches of a
 // session that go on after a restart.
 
+import { median } from "../src/base/measure.ts";
 import { type Model, type OpenOptions, open } from "../src/index.ts";
+import { Random } from "../test/support/random.ts";
+import { answer } from "./harness.ts";
 
 export interface SwitchResult {
   sessions: number;
@@ -18,15 +21,11 @@ export interface SwitchResult {
   fromDisk: number;
 }
 
-export const median = (numbers: readonly number[]): number =>
-  numbers.toSorted((a, b) => a - b)[numbers.length >> 1] ?? Number.NaN;
-
 const text = (length: number, seed: number): number[] =>
   Array.from({ length }, (_, i) => 10 + ((seed * 31 + i * (seed + 7) + ((i * i) >> 3)) % 200));
 
 async function firstToken(model: Model, tokens: readonly number[]) {
-  const greedy = { maxTokens: 1, temperature: 0, ignoreEos: true };
-  const { timings, tokenIds } = await model.generate([...tokens], greedy).result;
+  const { timings, tokenIds } = await answer(model, tokens, { maxTokens: 1 });
   const { ramTokens = 0, diskTokens = 0 } = timings.restored ?? {};
   return { ms: timings.totalMs, ramTokens, diskTokens, timings, tokenIds };
 }
@@ -52,10 +51,9 @@ export async function switchSessions(
   await using model = await open(path, { ...given, contextSize, cacheRamBytes });
   for (let one = 0; one < sessions; one++) await firstToken(model, text(sessionTokens, one));
   const [ram, disk]: [number[], number[]] = [[], []];
-  let random = 1;
+  const random = new Random(1);
   for (let turn = 0; turn < sessions; turn++) {
-    random = (Math.imul(random, 1664525) + 1013904223) >>> 0;
-    const chosen = (random >>> 8) % sessions;
+    const chosen = random.below(sessions);
     const turned = await firstToken(model, [...text(sessionTokens, chosen), 11 + (turn % 100)]);
     if (turned.ramTokens > turned.diskTokens) ram.push(turned.ms);
     else if (turned.diskTokens > 0) disk.push(turned.ms);

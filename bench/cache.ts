@@ -1,4 +1,4 @@
-// What copies of state save and cost (docs/cache.md).
+// What copies of state save and cost (docs/journal/cache.md).
 //
 //   npm run bench:cache -- MODEL.gguf [-p 4096] [-n 64] [-t 2] [-r 3] [--parts restart,switch,branches,llama] [--json]
 //
@@ -12,51 +12,75 @@
 // fails, the cold numbers say so. Prints medians and the load average.
 
 import { spawnSync } from "node:child_process";
-import { closeSync, mkdtempSync, openSync, readdirSync, readSync, rmSync, statSync } from "node:fs";
-import { loadavg, tmpdir } from "node:os";
+import { closeSync, openSync, readdirSync, readSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { parseArgs } from "node:util";
-import { type OpenOptions, open } from "../src/index.ts";
+import { UsageError } from "../src/base/errors.ts";
+import { median, takeRounds } from "../src/base/measure.ts";
+import { type Model, type OpenOptions, open } from "../src/index.ts";
 import { type LlamaSlots, llamaSlots } from "./cache-llama.ts";
 import {
   type BranchResult,
   goOnBranches,
-  median,
   type SwitchResult,
   switchSessions,
 } from "./cache-sessions.ts";
+import {
+  answer,
+  bench,
+  count,
+  isOn,
+  load,
+  sum,
+  text,
+  texts,
+  type Values,
+  withFolder,
+} from "./harness.ts";
 
-const { values: flags, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    prompt: { type: "string", short: "p", default: "4096" },
-    tokens: { type: "string", short: "n", default: "64" },
-    threads: { type: "string", short: "t" },
-    rounds: { type: "string", short: "r", default: "3" },
-    parts: { type: "string", default: "restart" },
-    sessions: { type: "string", default: "200" },
-    "session-tokens": { type: "string", default: "256" },
-    "llama-server": { type: "string" },
-    json: { type: "boolean", default: false },
-  },
-});
-const [model, ...more] = positionals;
-const partNames = ["restart", "switch", "branches", "llama"];
-const parts = flags.parts.split(",");
-if (model === undefined || more.length > 0 || parts.some((part) => !partNames.includes(part))) {
-  console.error(
-    `usage: npm run bench:cache -- MODEL.gguf [-p TOKENS] [-n TOKENS] [-t THREADS] [-r ROUNDS] [--parts ${partNames.join(",")}]
-  [--sessions N] [--session-tokens N] [--llama-server PATH] [--json]`,
-  );
-  process.exit(2);
+const flags = {
+  prompt: count(4096, "p"),
+  tokens: count(64, "n"),
+  threads: count(undefined, "t"),
+  rounds: count(3, "r"),
+  parts: texts(["restart"]),
+  sessions: count(200),
+  sessionTokens: count(256),
+  llamaServer: text(),
+  json: isOn,
+};
+type Given = Values<typeof flags>;
+
+const ms = (value: number): string => `${value.toFixed(value < 10 ? 1 : 0)} ms`;
+const mb = (value: number): string => `${value.toFixed(0)} MB/s`;
+
+/** What is measured with each part, and its words. */
+interface Conversation extends Given {
+  readonly model: string;
+  readonly tokenIds: readonly number[];
+  readonly options: OpenOptions & { readonly contextSize: number };
 }
 
-const length = Number(flags.prompt);
-const generated = Number(flags.tokens);
-const threads = flags.threads ? Number(flags.threads) : undefined;
-const contextSize = length + generated + 64;
-const common: OpenOptions = { contextSize, ...(threads && { threads }) };
-const tokens = Array.from({ length }, (_, i) => 10 + ((i * 7919 + ((i * i) >> 3)) % 200));
+const parts: Readonly<
+  Record<string, (asked: Conversation) => Promise<{ found: unknown; says: string }>>
+> = { restart, switch: switching, branches, llama };
+
+await bench("npm run bench:cache --", "MODEL.gguf", flags, async (given, [model]) => {
+  const unknown = given.parts.find((part) => !(part in parts));
+  if (unknown !== undefined) {
+    throw new UsageError(`--parts: got "${unknown}", expected ${Object.keys(parts).join(", ")}`);
+  }
+  const { prompt: length, threads } = given;
+  const tokenIds = Array.from({ length }, (_, i) => 10 + ((i * 7919 + ((i * i) >> 3)) % 200));
+  const contextSize = length + given.tokens + 64;
+  const options = { contextSize, ...(threads && { threads }) };
+  const found: Record<string, unknown> = { model };
+  for (const part of Object.keys(parts).filter((name) => given.parts.includes(name))) {
+    const result = await parts[part]!({ ...given, model: model!, tokenIds, options });
+    found[part] = result.found;
+    if (!given.json) console.log(result.says);
+  }
+  if (given.json) console.log(JSON.stringify(found, null, 2));
+});
 
 interface Turn {
   readonly firstTokenMs: number;
@@ -65,34 +89,26 @@ interface Turn {
   readonly restoreMs: number;
 }
 
-async function turn(prompt: readonly number[], options: OpenOptions): Promise<Turn> {
-  await using opened = await open(model!, { ...common, ...options });
-  return await answer(opened, prompt);
-}
-
-async function answer(
-  opened: Awaited<ReturnType<typeof open>>,
-  prompt: readonly number[],
-): Promise<Turn> {
-  const generation = opened.generate([...prompt], {
-    maxTokens: generated,
-    temperature: 0,
-    ignoreEos: true,
-  });
-  const { timings } = await generation.result;
-  const { generatedMs, totalMs, restored } = timings;
+async function turn(model: Model, prompt: readonly number[], tokens: number): Promise<Turn> {
+  const { timings } = await answer(model, prompt, { maxTokens: tokens, speculate: true });
+  const { generatedMs, totalMs, generatedTokens, restored } = timings;
   return {
     firstTokenMs: totalMs - generatedMs,
-    tokensPerSecond: (1000 * timings.generatedTokens) / generatedMs,
+    tokensPerSecond: (1000 * generatedTokens) / generatedMs,
     restored: (restored?.diskTokens ?? 0) + (restored?.ramTokens ?? 0),
     restoreMs: restored?.ms ?? 0,
   };
 }
 
-const filesOf = (folder: string): string[] =>
-  readdirSync(folder, { recursive: true, withFileTypes: true })
+function filesOf(folder: string): string[] {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name));
+}
+
+function bytesOf(files: readonly string[]): number {
+  return sum(files.map((file) => statSync(file).size));
+}
 
 /** Drops the pages of these files, after they were written back; false: it could not. */
 function dropPages(files: readonly string[]): boolean {
@@ -104,7 +120,7 @@ function dropPages(files: readonly string[]): boolean {
 
 /** The same bytes, one large read after the other into the same memory, or each into memory that nobody has used: MB/s. */
 function sequential(files: readonly string[], into: "same" | "new" = "same"): number {
-  const bytes = files.reduce((sum, file) => sum + statSync(file).size, 0);
+  const bytes = bytesOf(files);
   const step = 8 << 20;
   const buffer = new Uint8Array(into === "new" ? bytes + step : step);
   if (into === "same") buffer.fill(1);
@@ -121,18 +137,21 @@ function sequential(files: readonly string[], into: "same" | "new" = "same"): nu
   return bytes / 1000 / (performance.now() - started);
 }
 
-async function restart(folder: string) {
-  const stored = { cacheDiskBytes: 64e9, cacheFolder: folder };
-  const load = loadavg()[0]!;
-  const computed = await turn(tokens, {});
-  const saved = await turn(tokens, stored);
+async function restartOnce(folder: string, { model, options, tokenIds, tokens }: Conversation) {
+  const stored = { ...options, cacheDiskBytes: 64e9, cacheFolder: folder };
+  const average = load();
+  const first = async (how: OpenOptions): Promise<Turn> => {
+    await using opened = await open(model, how);
+    return await turn(opened, tokenIds, tokens);
+  };
+  const computed = await first(options);
+  const saved = await first(stored);
   const files = filesOf(folder);
-  const bytes = files.reduce((sum, file) => sum + statSync(file).size, 0);
   /** The model is open before the pages are dropped: its file is not part of this. */
   const restored = async (last: number, isCold: boolean): Promise<Turn> => {
-    await using opened = await open(model!, { ...common, ...stored });
+    await using opened = await open(model, stored);
     if (isCold) dropPages(files);
-    return await answer(opened, [...tokens, last]);
+    return await turn(opened, [...tokenIds, last], tokens);
   };
   const isCold = dropPages(files);
   const coldRate = sequential(files);
@@ -140,57 +159,23 @@ async function restart(folder: string) {
   const coldNewRate = sequential(files, "new");
   const cold = await restored(11, true);
   const warm = await restored(12, false);
-  return {
-    computed,
-    saved,
-    cold,
-    warm,
-    bytes,
-    isCold,
-    coldRate,
-    coldNewRate,
-    warmRate: sequential(files),
-    load,
-  };
+  const rates = { coldRate, coldNewRate, warmRate: sequential(files) };
+  return { computed, saved, cold, warm, bytes: bytesOf(files), isCold, ...rates, load: average };
 }
 
-async function withFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
-  const folder = mkdtempSync(join(tmpdir(), "lantern-bench-cache-"));
-  try {
-    return await work(folder);
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
-}
-
-interface RestartResult {
-  promptTokens: number;
-  computedMs: number;
-  coldMs: number;
-  warmMs: number;
-  coldRatio: number;
-  warmRatio: number;
-  restoredTokens: number;
-  storedMB: number;
-  isCold: boolean;
-  coldMBps: number;
-  coldSequentialMBps: number;
-  coldSequentialNewMBps: number;
-  warmMBps: number;
-  warmSequentialMBps: number;
-  generationWithCopies: number;
-  load: number;
-}
-
-async function measureRestart(): Promise<RestartResult> {
-  const rounds: Awaited<ReturnType<typeof restart>>[] = [];
-  for (let round = 0; round < Number(flags.rounds); round++) rounds.push(await withFolder(restart));
+async function restart(asked: Conversation) {
+  const rounds: Awaited<ReturnType<typeof restartOnce>>[] = [];
+  await takeRounds({
+    rounds: asked.rounds,
+    measure: () => withFolder((folder) => restartOnce(folder, asked)),
+    keep: (round) => void rounds.push(round),
+  });
   type Round = (typeof rounds)[number];
   const of = (pick: (round: Round) => number): number => median(rounds.map(pick));
   const rate = (pick: (round: Round) => Turn) =>
     of((round) => round.bytes / 1000 / pick(round).restoreMs);
-  return {
-    promptTokens: length,
+  const r = {
+    promptTokens: asked.prompt,
     computedMs: of(({ computed }) => computed.firstTokenMs),
     coldMs: of(({ cold }) => cold.firstTokenMs),
     warmMs: of(({ warm }) => warm.firstTokenMs),
@@ -204,68 +189,57 @@ async function measureRestart(): Promise<RestartResult> {
     coldSequentialNewMBps: of(({ coldNewRate }) => coldNewRate),
     warmMBps: rate(({ warm }) => warm),
     warmSequentialMBps: of(({ warmRate }) => warmRate),
-    generationWithCopies: of(
-      ({ computed, saved }) => saved.tokensPerSecond / computed.tokensPerSecond,
-    ),
-    load: of(({ load }) => load),
+    generationWithCopies: of((one) => one.saved.tokensPerSecond / one.computed.tokensPerSecond),
+    load: of((one) => one.load),
   };
-}
-
-const isJson = flags.json;
-const say = (line: string): void => {
-  if (!isJson) console.log(line);
-};
-const ms = (value: number): string => `${value.toFixed(value < 10 ? 1 : 0)} ms`;
-const found: {
-  model: string;
-  restart?: RestartResult;
-  switch?: SwitchResult;
-  branches?: BranchResult;
-  llama?: LlamaSlots;
-} = { model };
-
-if (parts.includes("restart")) {
-  const r = await measureRestart();
-  found.restart = r;
-  say(`${length} tokens of conversation, medians of ${flags.rounds} (load ${r.load.toFixed(1)}):
+  const says = `${asked.prompt} tokens of conversation, medians of ${asked.rounds} (load ${r.load.toFixed(1)}):
   first token, computed:       ${ms(r.computedMs)}
   first token after a restart: ${ms(r.coldMs)} (${r.coldRatio.toFixed(4)}x; ${r.restoredTokens} tokens restored) with ${r.isCold ? "a cold" : "an unknown"} page cache
                                ${ms(r.warmMs)} (${r.warmRatio.toFixed(4)}x) with a warm one
-  copies:                      ${r.storedMB.toFixed(0)} MB, restored at ${r.coldMBps.toFixed(0)} MB/s; reading these files: ${r.coldSequentialMBps.toFixed(0)} MB/s (cold: ${((100 * r.coldMBps) / r.coldSequentialMBps).toFixed(0)}%), into new memory ${r.coldSequentialNewMBps.toFixed(0)} MB/s
-                               ${r.warmMBps.toFixed(0)} MB/s; reading these files: ${r.warmSequentialMBps.toFixed(0)} MB/s (warm)
-  generation with copies:      ${r.generationWithCopies.toFixed(3)}x of without`);
+  copies:                      ${r.storedMB.toFixed(0)} MB, restored at ${mb(r.coldMBps)}; reading these files: ${mb(r.coldSequentialMBps)} (cold: ${((100 * r.coldMBps) / r.coldSequentialMBps).toFixed(0)}%), into new memory ${mb(r.coldSequentialNewMBps)}
+                               ${mb(r.warmMBps)}; reading these files: ${mb(r.warmSequentialMBps)} (warm)
+  generation with copies:      ${r.generationWithCopies.toFixed(3)}x of without`;
+  return { found: r, says };
 }
-if (parts.includes("switch")) {
-  const sessions = Number(flags.sessions);
-  const sessionTokens = Number(flags["session-tokens"]);
-  const { contextSize: _, ...plain } = common;
-  const s = await withFolder((cacheFolder) =>
-    switchSessions(model, {
-      ...plain,
-      ...{ cacheFolder, cacheDiskBytes: 64e9, sessions, sessionTokens },
-      ramSessions: Math.max(1, Math.round(sessions / 10)),
-    }),
+
+async function switching({ model, options, sessions, sessionTokens }: Conversation) {
+  const { contextSize: _, ...plain } = options;
+  const ramSessions = Math.max(1, Math.round(sessions / 10));
+  const s: SwitchResult = await withFolder((cacheFolder) => {
+    const stored = { cacheFolder, cacheDiskBytes: 64e9 };
+    return switchSessions(model, { ...plain, ...stored, sessions, sessionTokens, ramSessions });
+  });
+  const says = `${s.sessions} sessions of ${s.sessionTokens} tokens at random, memory for ${s.ramSessions} (load ${load().toFixed(1)}):
+  first token: ${ms(s.allMs)}, from memory ${ms(s.ramMs)} (${s.fromRam}), from disk ${ms(s.diskMs)} (${s.fromDisk}): ${s.ratio.toFixed(2)}x of a hit in memory`;
+  return { found: s, says };
+}
+
+async function branches({ model, options, prompt }: Conversation) {
+  const b: BranchResult = await withFolder((cacheFolder) =>
+    goOnBranches(model, { ...options, cacheFolder, cacheDiskBytes: 64e9, trunk: prompt - 200 }),
   );
-  found.switch = s;
-  say(`${s.sessions} sessions of ${s.sessionTokens} tokens at random, memory for ${s.ramSessions} (load ${loadavg()[0]!.toFixed(1)}):
-  first token: ${ms(s.allMs)}, from memory ${ms(s.ramMs)} (${s.fromRam}), from disk ${ms(s.diskMs)} (${s.fromDisk}): ${s.ratio.toFixed(2)}x of a hit in memory`);
-}
-if (parts.includes("branches")) {
-  const b = await withFolder((cacheFolder) =>
-    goOnBranches(model, { ...common, cacheFolder, cacheDiskBytes: 64e9, trunk: length - 200 }),
+  const lines = b.branches.map(
+    ({ cached, computed, ms: time, isSame }, i) =>
+      `  branch ${i + 1}: ${cached} tokens from disk, ${computed} computed, first token after ${ms(time)}${isSame ? "" : " - ANOTHER TOKEN than without copies"}`,
   );
-  found.branches = b;
-  say(`10 branches of a session of ${b.tokens} tokens; the first was computed in ${ms(b.computedMs)}. After a restart:
-${b.branches.map(({ cached, computed, ms: time, isSame }, i) => `  branch ${i + 1}: ${cached} tokens from disk, ${computed} computed, first token after ${ms(time)}${isSame ? "" : " - ANOTHER TOKEN than without copies"}`).join("\n")}`);
+  const first = `10 branches of a session of ${b.tokens} tokens; the first was computed in ${ms(b.computedMs)}. After a restart:`;
+  return { found: b, says: [first, ...lines].join("\n") };
 }
-if (parts.includes("llama")) {
-  const server = flags["llama-server"];
-  if (!server) throw new Error("--parts llama needs --llama-server PATH");
+
+async function llama({
+  model,
+  options,
+  threads,
+  tokenIds: tokens,
+  llamaServer,
+  prompt,
+}: Conversation) {
+  if (!llamaServer) throw new UsageError("--parts llama needs --llama-server PATH");
   const between = (files: readonly string[]) => void dropPages(files);
-  const l = await llamaSlots({ server, model, contextSize, threads, tokens, between });
-  found.llama = l;
-  say(`llama-server's slots, ${length} tokens (load ${loadavg()[0]!.toFixed(1)}):
+  const sizes = { contextSize: options.contextSize, threads };
+  const l: LlamaSlots = await llamaSlots({ server: llamaServer, model, tokens, between, ...sizes });
+  const says = `llama-server's slots, ${prompt} tokens (load ${load().toFixed(1)}):
   prompt, computed: ${ms(l.computedMs)}; saved in ${ms(l.saveMs)} (${(l.fileBytes / 1e6).toFixed(0)} MB), which its user has to ask for
-  after a restart:  restored in ${ms(l.restoreMs)} (cold), first token after ${ms(l.firstTokenMs)}; ${l.cachedTokens} tokens cached`);
+  after a restart:  restored in ${ms(l.restoreMs)} (cold), first token after ${ms(l.firstTokenMs)}; ${l.cachedTokens} tokens cached`;
+  return { found: l, says };
 }
-if (isJson) console.log(JSON.stringify(found, null, 2));

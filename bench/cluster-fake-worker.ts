@@ -1,8 +1,8 @@
 // Workers that compute nothing, for bench/cluster.ts --fake: SERVERS RATE. Eight of them in this process, of a tiny random model; an answer is
 // as many tokens as were asked for, RATE per second, all with the same text.
 
-import { connectNats } from "../src/cluster/connect.ts";
-import { ClusterWorker } from "../src/cluster/worker.ts";
+import { connectNats } from "../apps/cluster/connect.ts";
+import { ClusterWorker } from "../apps/cluster/worker.ts";
 import { startGeneration } from "../src/engine/generation.ts";
 import { type GenerateOptions, type Model, open } from "../src/index.ts";
 import { tinyFile } from "../test/support/tiny-file.ts";

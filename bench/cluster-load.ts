@@ -3,6 +3,7 @@
 
 import { once } from "node:events";
 import { Agent, type IncomingMessage, request } from "node:http";
+import { setTimeout as pause } from "node:timers/promises";
 
 export interface LoadOptions {
   /** Length of the window. */
@@ -17,7 +18,7 @@ export interface Loaded {
   readonly perSecond: number;
   /** Answers that ended in the window, per second. */
   readonly answers: number;
-  /** Milliseconds to each first token of the window, in order. */
+  /** Milliseconds to each first token of the window. */
   readonly firsts: readonly number[];
   /** What `used` said at the end of the window, less what it said at its beginning, per second. */
   readonly used: readonly number[];
@@ -70,7 +71,7 @@ export async function underLoad(
   const perEvent = ended.events > 0 ? ended.tokens / ended.events : 1;
   return {
     ...{ perSecond: (events * perEvent) / took, answers: answers / took },
-    firsts: firsts.toSorted((a, b) => a - b),
+    firsts,
     used: after.map((value, at) => (value - before[at]!) / took),
   };
 }
@@ -116,8 +117,4 @@ async function answer(
     if (signal.aborted) return false;
     throw error;
   }
-}
-
-export function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }

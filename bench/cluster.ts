@@ -19,25 +19,39 @@
 
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
-import { availableParallelism, loadavg } from "node:os";
+import { availableParallelism } from "node:os";
+import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { Command } from "commander";
+import { UsageError } from "../src/base/errors.ts";
+import { measure, median, quantile, summarize } from "../src/base/measure.ts";
 import { type Started, startLantern, startScript } from "../test/cluster/processes.ts";
 import { startNats } from "../test/support/nats-servers.ts";
-import { median } from "./batch-requests.ts";
-import { type Loaded, pause, underLoad } from "./cluster-load.ts";
+import { type Loaded, underLoad } from "./cluster-load.ts";
+import {
+  bench,
+  count,
+  counts,
+  isOn,
+  load,
+  printTable,
+  sum,
+  type Values,
+  wholes,
+} from "./harness.ts";
 
-interface Flags {
-  workers: number[];
-  users: number[];
-  rounds: number;
-  seconds: number;
-  tokens: number;
-  fake?: boolean;
-  direct?: boolean;
-  cpus?: number[];
-  rate: number;
-}
+const flags = {
+  workers: counts([1, 2]),
+  /** For each worker; with --fake: of all. */
+  users: counts([4]),
+  rounds: count(3),
+  seconds: count(8),
+  tokens: count(64),
+  direct: isOn,
+  cpus: wholes([]),
+  fake: isOn,
+  rate: count(50),
+};
+type Given = Values<typeof flags>;
 
 /** Whose part of a core is printed. */
 const roles = ["gateway", "NATS", "workers", "clients"] as const;
@@ -46,40 +60,13 @@ function hasTaskset(): boolean {
   return spawnSync("taskset", ["-V"]).status === 0;
 }
 
-const counts = (text: string): number[] => text.split(",").map(positive);
-function positive(text: string): number {
-  const value = Number(text);
-  if (Number.isInteger(value) && value > 0) return value;
-  throw new Error(`got "${text}", expected a whole number above 0`);
-}
-
-await new Command("bench:cluster")
-  .argument("[model]", "a GGUF file")
-  .option("--workers <counts>", "numbers of workers", counts, [1, 2])
-  .option("--users <counts>", "clients for each worker; with --fake: of all", counts, [4])
-  .option("--rounds <count>", "turns of each number of workers", positive, 3)
-  .option("--seconds <count>", "seconds of a turn that count", positive, 8)
-  .option("--tokens <count>", "tokens of an answer", positive, 64)
-  .option("--direct", "without a cluster too: each worker is a server of its own")
-  .option("--cpus <list>", "the processors of the workers, in this order", (text: string) =>
-    text.split(",").map(Number),
-  )
-  .option("--fake", "workers that compute nothing: what the gateway carries")
-  .option("--rate <count>", "tokens per second of a fake answer", positive, 50)
-  .action(main)
-  .parseAsync();
-
-async function main(model: string | undefined, flags: Flags): Promise<void> {
-  console.log(`${availableParallelism()} cores, load ${loadavg()[0]!.toFixed(1)} before\n`);
-  if (flags.fake) await measureGateway(flags);
-  else if (model === undefined) throw new Error("got no model, expected a GGUF file, or --fake");
-  else await measureWorkers(model, flags);
-  process.exit(0);
-}
-
-function row(cells: readonly (string | number)[]): void {
-  console.log(`| ${cells.join(" | ")} |`);
-}
+await bench("npm run bench:cluster --", "[MODEL.gguf]", flags, async (given, [model]) => {
+  console.log(`${availableParallelism()} cores, load ${load().toFixed(1)} before\n`);
+  if (given.fake) await measureGateway(given);
+  else if (model === undefined) throw new UsageError("got no model, expected one, or --fake");
+  else await measureWorkers(model, given);
+  process.exit();
+});
 
 /** What takes turns. */
 interface Setup {
@@ -89,31 +76,34 @@ interface Setup {
   readonly turns: Measured[];
 }
 
-async function measureWorkers(model: string, flags: Flags): Promise<void> {
-  const setups = await startSetups(model, flags);
-  console.log(`all started (load ${loadavg()[0]!.toFixed(1)})\n`);
-  const users = flags.users[0]!;
-  for (let round = 0; round <= flags.rounds; round++) {
-    for (const { kind, workers, cluster, turns } of setups) {
-      const seconds = round === 0 ? 2 : flags.seconds;
-      const turn = await measure(cluster, workers * users, { ...flags, seconds });
-      const what = round === 0 ? "warming" : `round ${round} of ${flags.rounds}`;
+async function measureWorkers(model: string, given: Given): Promise<void> {
+  const setups = await startSetups(model, given);
+  console.log(`all started (load ${load().toFixed(1)})\n`);
+  const { rounds, tokens } = given;
+  await measure({
+    contestants: setups,
+    rounds,
+    warmUps: 1,
+    onRound: (round) => {
+      if (round > 0) summarizeAll(setups);
+    },
+    run: async ({ kind, workers, cluster, turns }, round) => {
+      const seconds = round < 0 ? 2 : given.seconds;
+      const turn = await loadOn(cluster, workers * given.users[0]!, { seconds, tokens });
+      const what = round < 0 ? "warming" : `round ${round + 1} of ${rounds}`;
       console.log(`${what}: ${kind}, workers ${workers}: ${turn.perSecond.toFixed(1)} tokens/s`);
-      if (round > 0) turns.push(turn);
+      if (round >= 0) turns.push(turn);
       await pause(300); // what was stopped ends
-    }
-    if (round > 0) summarize(setups);
-  }
+    },
+  });
+  summarizeAll(setups);
   for (const { cluster } of setups) cluster.close();
 }
 
 /** Medians of the rounds so far; a ratio compares turns of the same round. */
-function summarize(setups: readonly Setup[]): void {
+function summarizeAll(setups: readonly Setup[]): void {
   const title = ["", "workers", "tokens/s", "least to most", "of N times one", ...roles];
-  console.log("");
-  row([...title, "tokens/s of a gateway's core"]);
-  row(["---", ...title.slice(1).map(() => "---:"), "---:"]);
-  for (const { kind, workers, turns } of setups) {
+  const rows = setups.map(({ kind, workers, turns }) => {
     const one = setups.find((other) => other.kind === kind)!;
     const speeds = turns.map(({ perSecond }) => perSecond);
     const ratios = speeds.map(
@@ -121,31 +111,33 @@ function summarize(setups: readonly Setup[]): void {
     );
     const used = roles.map((role) => median(turns.map(({ cores }) => cores[role])));
     const gateway = used[roles.indexOf("gateway")]!;
-    row([
-      ...[kind, workers, median(speeds).toFixed(1)],
-      `${Math.min(...speeds).toFixed(1)} to ${Math.max(...speeds).toFixed(1)}`,
+    const { median: middle, min, max } = summarize(speeds);
+    return [
+      ...[kind, workers, middle.toFixed(1), `${min.toFixed(1)} to ${max.toFixed(1)}`],
       ...[median(ratios), ...used].map((value) => value.toFixed(2)),
-      gateway > 0 ? (median(speeds) / gateway).toFixed(0) : "",
-    ]);
-  }
+      gateway > 0 ? (middle / gateway).toFixed(0) : "",
+    ];
+  });
+  console.log("");
+  printTable([...title, "tokens/s of a gateway's core"], rows);
   console.log("");
 }
 
-async function startSetups(model: string, flags: Flags): Promise<Setup[]> {
-  const users = flags.users[0]!;
-  const own = flags.cpus ?? [];
+async function startSetups(model: string, given: Given): Promise<Setup[]> {
+  const users = given.users[0]!;
+  const own = given.cpus;
   const order = [...own, ...processors().filter((one) => !own.includes(one))];
   const pinned = (at: number): string[] => onlyOn([order[at % order.length]!]);
   const more = ["-m", model, "-a", "bench", "--threads", "1", "--parallel", String(users)];
   console.log(`processors of workers, in this order: ${order.join()}`);
   // Where there are any, those that never have a worker are for the rest: each number of workers finds the same.
-  const spare = order.slice(Math.max(...flags.workers));
+  const spare = order.slice(Math.max(...given.workers));
   pinSelf(spare);
-  const most = flags.direct ? Math.max(...flags.workers) : 0;
+  const most = given.direct ? Math.max(...given.workers) : 0;
   // All at the same moment: most of a start is one thread that reads a file.
   const [servers, ...clusters] = await Promise.all([
     startServers(most, [...more, "-c", "512"], pinned),
-    ...flags.workers.map((workers) => {
+    ...given.workers.map((workers) => {
       const others = spare.length > 0 ? spare : order.slice(workers);
       const startWorkers = ({ servers }: { servers: string }) =>
         Array.from({ length: workers }, (_, at) => {
@@ -156,11 +148,11 @@ async function startSetups(model: string, flags: Flags): Promise<Setup[]> {
     }),
   ]);
   const setups = clusters.map(
-    (cluster, at): Setup => ({ kind: "cluster", workers: flags.workers[at]!, cluster, turns: [] }),
+    (cluster, at): Setup => ({ kind: "cluster", workers: given.workers[at]!, cluster, turns: [] }),
   );
-  if (!flags.direct) return setups;
+  if (!given.direct) return setups;
   const { urls, pids, close } = servers;
-  const direct = flags.workers.map((workers): Setup => {
+  const direct = given.workers.map((workers): Setup => {
     const some = { ...pids, workers: pids.workers.slice(0, workers) };
     const cluster = { urls: urls.slice(0, workers), pids: some, close };
     return { kind: "direct", workers, cluster, turns: [] };
@@ -169,26 +161,26 @@ async function startSetups(model: string, flags: Flags): Promise<Setup[]> {
   return setups.flatMap((setup, at) => [setup, direct[at]!]);
 }
 
-async function measureGateway(flags: Flags): Promise<void> {
+async function measureGateway(given: Given): Promise<void> {
   const title = ["streams", "tokens/s", "answers/s", ...roles, "µs of the gateway for a token"];
-  row([...title, "first token, median ms", "99 %"]);
-  row([...title, "", ""].map(() => "---:"));
-  for (const users of flags.users) {
+  const rows: (string | number)[][] = [];
+  for (const users of given.users) {
     const fake = fileURLToPath(new URL("./cluster-fake-worker.ts", import.meta.url));
     const [first, rest] = pins();
     const cluster = await start(
-      ({ servers }) => [startScript([fake, servers, String(flags.rate)], { within: rest })],
+      ({ servers }) => [startScript([fake, servers, String(given.rate)], { within: rest })],
       first,
     );
-    const { perSecond, answers, cores, firsts } = await measure(cluster, users, flags);
+    const { perSecond, answers, cores, firsts } = await loadOn(cluster, users, given);
     cluster.close();
-    const at = (share: number): string => firsts[Math.floor(share * firsts.length)]!.toFixed(0);
-    row([
+    rows.push([
       ...[users, perSecond.toFixed(0), answers.toFixed(1)],
       ...roles.map((role) => cores[role].toFixed(2)),
-      ...[((1e6 * cores.gateway) / perSecond).toFixed(0), at(0.5), at(0.99)],
+      ((1e6 * cores.gateway) / perSecond).toFixed(0),
+      ...[0.5, 0.99].map((share) => quantile(firsts, share).toFixed(0)),
     ]);
   }
+  printTable([...title, "first token, median ms", "99 %"], rows, 0);
 }
 
 /** The first core for the gateway, and the others for the rest, this process included. */
@@ -302,10 +294,10 @@ interface Measured extends Omit<Loaded, "used"> {
   readonly cores: Readonly<Record<(typeof roles)[number], number>>;
 }
 
-async function measure(
+async function loadOn(
   { urls, pids }: Cluster,
   users: number,
-  { seconds, tokens }: Flags,
+  { seconds, tokens }: Pick<Given, "seconds" | "tokens">,
 ): Promise<Measured> {
   const { used, ...loaded } = await underLoad(
     urls,
@@ -315,10 +307,6 @@ async function measure(
   );
   const cores = Object.fromEntries(roles.map((role, at) => [role, used[at]]));
   return { ...loaded, cores: cores as Measured["cores"] };
-}
-
-function sum(values: readonly number[]): number {
-  return values.reduce((all, value) => all + value, 0);
 }
 
 /** Waits until the gateway has heard of the model: workers say every second what they have. */

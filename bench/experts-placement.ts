@@ -6,151 +6,91 @@
 // Without a model it writes a made-up one (scripts/make-model.ts) into a temporary folder, whose routes are random: hit rates of a
 // real text are higher. The text of all places on the GPU with slots must be that of all experts on the GPU.
 
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { Command } from "commander";
-import { writeModel } from "../scripts/make-model.ts";
-import { syntheticModel } from "../scripts/synthetic-model.ts";
 import { type OpenOptions, open } from "../src/index.ts";
+import {
+  answer,
+  bench,
+  count,
+  counts,
+  isOn,
+  text,
+  timed,
+  type Values,
+  withMadeModel,
+} from "./harness.ts";
 
-interface Flags {
-  slots: number[];
-  tokens: number;
-  prompt: number;
-  shape: string;
-  type: string;
-  threads?: number;
-  json?: boolean;
-}
-
-interface Row {
-  where: string;
-  loadSeconds: number;
-  promptPerSecond: number;
-  generatedPerSecond: number;
-  /** Of uses of experts; undefined: all are where they are computed. */
-  hitPercent: number | undefined;
-  ids: readonly number[];
-  layers: number;
-}
-
-const count = (text: string): number => {
-  const value = Number(text);
-  if (Number.isInteger(value) && value > 0) return value;
-  throw new Error(`expected a whole number above 0, got "${text}"`);
+const flags = {
+  slots: counts([32, 64, 96]),
+  tokens: count(64),
+  prompt: count(256),
+  shape: text("qwen3-moe-4b-a0.6b"),
+  type: text("q4_0"),
+  threads: count(),
+  json: isOn,
 };
-
-const program = new Command("bench:placement")
-  .argument("[model]", "a GGUF file with experts (default: a made-up one)")
-  .option(
-    "--slots <list>",
-    "values of --expert-slots",
-    (text) => text.split(",").map(count),
-    [32, 64, 96],
-  )
-  .option("--tokens <n>", "tokens to generate", count, 64)
-  .option("--prompt <n>", "words of the prompt", count, 256)
-  .option("--shape <name>", "the made-up model's", "qwen3-moe-4b-a0.6b")
-  .option("--type <name>", "the made-up model's", "q4_0")
-  .option("--threads <n>", "threads of the processor", count)
-  .option("--json", "a line of JSON for each place");
+type Given = Values<typeof flags>;
 
 const words =
   "the river runs past an old mill where two children once found a small brass lantern ";
 
-async function measure(
+await bench("npm run bench:placement --", "[MODEL.gguf]", flags, async (given, [path]) => {
+  if (path !== undefined) await compare(path, given);
+  else await withMadeModel(given.shape, given.type, (made) => compare(made, given));
+});
+
+async function compare(path: string, given: Given): Promise<void> {
+  await measureAt(path, "all on the processor", { gpuLayers: 0 }, given);
+  const onGpu = await measureAt(path, "all on the GPU", { gpuLayers: "all" }, given);
+  const half = Math.ceil(onGpu.layers / 2);
+  const parts: [string, OpenOptions][] = [
+    ["experts on the processor", { cpuExperts: "all" }],
+    [`experts of ${half} layers on the processor`, { cpuExperts: half }],
+  ];
+  for (const [where, options] of parts) {
+    await measureAt(path, where, { gpuLayers: "all", ...options }, given);
+  }
+  for (const expertSlots of given.slots) {
+    const options: OpenOptions = { gpuLayers: "all", expertSlots };
+    const where = `experts in ${expertSlots} slots`;
+    const { isSame } = await measureAt(path, where, options, given, onGpu.ids);
+    if (!isSame) process.exitCode = 1;
+  }
+}
+
+/** `wanted`: the text that it must be. */
+async function measureAt(
   path: string,
   where: string,
   options: OpenOptions,
-  flags: Flags,
-): Promise<Row> {
-  const begin = performance.now();
-  const { threads } = flags;
-  await using model = await open(path, {
-    contextSize: 4096,
-    profile: true,
-    ...(threads && { threads }),
-    ...options,
-  });
-  const loadSeconds = (performance.now() - begin) / 1000;
-  const text = words
-    .repeat(Math.ceil(flags.prompt / 16))
-    .split(" ")
-    .slice(0, flags.prompt)
-    .join(" ");
-  // Made-up texts repeat themselves: drafts would be measured, and places differ in how many tokens they verify at once.
-  const settings = { temperature: 0, maxTokens: flags.tokens, ignoreEos: true, speculate: false };
+  { threads, prompt, tokens, json }: Given,
+  wanted?: readonly number[],
+) {
+  const shared = { contextSize: 4096, profile: true, ...(threads && { threads }) };
+  const { result, ms } = await timed(() => open(path, { ...shared, ...options }));
+  await using model = result;
+  const repeated = words.repeat(Math.ceil(prompt / 16)).split(" ");
   // Compiles what is compiled on first use.
-  await model.generate("a lantern", { ...settings, maxTokens: 8 }).result;
-  const { tokenIds, timings } = await model.generate(text, settings).result;
+  await answer(model, "a lantern", { maxTokens: 8 });
+  const asked = repeated.slice(0, prompt).join(" ");
+  const { tokenIds: ids, ...speeds } = await answer(model, asked, { maxTokens: tokens });
   const { notes = [] } = await model.profile();
   const hits = /experts in slots: ([\d.]+) %/.exec(notes.join("\n"))?.[1];
-  return {
+  const isSame = wanted && `${ids}` === `${wanted}`;
+  const row = {
     where,
-    loadSeconds,
-    promptPerSecond: timings.promptTokens / (timings.promptMs / 1000),
-    generatedPerSecond: timings.generatedTokens / (timings.generatedMs / 1000),
+    loadSeconds: ms / 1000,
+    promptPerSecond: speeds.promptPerSecond,
+    generatedPerSecond: speeds.generatedPerSecond,
+    /** Of uses of experts; undefined: all are where they are computed. */
     hitPercent: hits === undefined ? undefined : Number(hits),
-    ids: tokenIds,
-    layers: model.info.layers,
   };
-}
-
-function show(row: Row, same: boolean | undefined, { json }: Flags): void {
-  const { ids: _, layers: _layers, ...numbers } = row;
-  if (json) {
-    console.log(JSON.stringify({ ...numbers, ...(same !== undefined && { sameText: same }) }));
-    return;
+  if (json) console.log(JSON.stringify({ ...row, ...(wanted && { sameText: isSame }) }));
+  else {
+    const inSlots = hits === undefined ? "" : `, ${row.hitPercent} % of experts in slots`;
+    const same = isSame === undefined ? "" : isSame ? ", the same text" : ", ANOTHER TEXT";
+    console.log(
+      `${where}: prompt ${row.promptPerSecond.toFixed(1)}, generation ${row.generatedPerSecond.toFixed(1)} tokens/s${inSlots}${same} (loaded in ${row.loadSeconds.toFixed(1)} s)`,
+    );
   }
-  const hits = row.hitPercent === undefined ? "" : `, ${row.hitPercent} % of experts in slots`;
-  const text = same === undefined ? "" : same ? ", the same text" : ", ANOTHER TEXT";
-  console.log(
-    `${row.where}: prompt ${row.promptPerSecond.toFixed(1)}, generation ${row.generatedPerSecond.toFixed(1)} tokens/s${hits}${text} (loaded in ${row.loadSeconds.toFixed(1)} s)`,
-  );
+  return { ids, layers: model.info.layers, isSame };
 }
-
-function placesOf(layers: number, { slots }: Flags): [string, OpenOptions][] {
-  const half = Math.ceil(layers / 2);
-  return [
-    ["experts on the processor", { gpuLayers: "all", cpuExperts: "all" }],
-    [`experts of ${half} layers on the processor`, { gpuLayers: "all", cpuExperts: half }],
-    ...slots.map((expertSlots): [string, OpenOptions] => [
-      `experts in ${expertSlots} slots`,
-      { gpuLayers: "all", expertSlots },
-    ]),
-  ];
-}
-
-async function run(path: string, flags: Flags): Promise<number> {
-  show(await measure(path, "all on the processor", { gpuLayers: 0 }, flags), undefined, flags);
-  const onGpu = await measure(path, "all on the GPU", { gpuLayers: "all" }, flags);
-  show(onGpu, undefined, flags);
-  let wrong = 0;
-  for (const [where, options] of placesOf(onGpu.layers, flags)) {
-    const row = await measure(path, where, options, flags);
-    const same = options.expertSlots === undefined ? undefined : `${row.ids}` === `${onGpu.ids}`;
-    if (same === false) wrong++;
-    show(row, same, flags);
-  }
-  return wrong;
-}
-
-async function main(): Promise<void> {
-  const flags = program.parse().opts<Flags>();
-  const [given] = program.args;
-  if (given !== undefined) {
-    process.exitCode = (await run(given, flags)) > 0 ? 1 : 0;
-    return;
-  }
-  const folder = await mkdtemp(join(tmpdir(), "placement-"));
-  try {
-    const path = join(folder, "experts.gguf");
-    await writeModel(syntheticModel(flags.shape, flags.type), path);
-    process.exitCode = (await run(path, flags)) > 0 ? 1 : 0;
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
-}
-
-await main();

@@ -8,40 +8,31 @@
 
 import { basename } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { parseArgs } from "node:util";
 import { GpuDevice } from "../src/backends/webgpu/device.ts";
 import { KV_BLOCK_TOKENS } from "../src/graph/batch.ts";
 import { nodePlatform } from "../src/platform/node.ts";
 import { type GpuModel, loadGpuModel } from "./gpu-model.ts";
+import { bench, count, counts, isOn, number, timed, type Values } from "./harness.ts";
 
-const { values: flags, positionals: paths } = parseArgs({
-  allowPositionals: true,
-  options: {
-    sizes: { type: "string", default: "1,8,64,128,512" },
-    tokens: { type: "string", default: "8192" },
-    idle: { type: "string", default: "2" },
-    warmup: { type: "boolean", default: false },
-  },
+const flags = {
+  sizes: counts([1, 8, 64, 128, 512]),
+  tokens: count(8192),
+  idle: number(2),
+  warmup: isOn,
+};
+
+await bench("npm run bench:gpu-cold --", "MODEL.gguf ...", flags, async (given, paths) => {
+  for (const path of paths) await measureCold(path, given);
 });
-if (paths.length === 0) throw new Error("bench:gpu-cold: expected the paths of models");
-const sizes = flags.sizes.split(",").map(Number);
-const most = Number(flags.tokens) / KV_BLOCK_TOKENS;
-/** Room for the largest batch. */
-const least = Math.ceil(Math.max(...sizes) / KV_BLOCK_TOKENS);
 
-async function timed(work: () => Promise<unknown>): Promise<number> {
-  const started = performance.now();
-  await work();
-  return performance.now() - started;
+function shown(times: readonly number[]): string {
+  return times.map((ms) => ms.toFixed(ms < 10 ? 2 : 1)).join(", ");
 }
-
-const shown = (times: readonly number[]): string =>
-  times.map((ms) => ms.toFixed(ms < 10 ? 2 : 1)).join(", ");
 
 /** A batch of a prompt, as often as this. */
 async function batches(model: GpuModel, size: number, count: number): Promise<number[]> {
   const times: number[] = [];
-  for (let i = 0; i < count; i++) times.push(await timed(() => model.prompt(size, 1)));
+  for (let i = 0; i < count; i++) times.push((await timed(() => model.prompt(size, 1))).ms);
   return times;
 }
 
@@ -81,13 +72,16 @@ async function longestTurn(work: () => Promise<unknown>): Promise<number> {
   return longest;
 }
 
-for (const path of paths) {
+async function measureCold(path: string, given: Values<typeof flags>): Promise<void> {
+  const { sizes, tokens, idle, warmup } = given;
+  const most = tokens / KV_BLOCK_TOKENS;
+  /** Room for the largest batch. */
+  const least = Math.ceil(Math.max(...sizes) / KV_BLOCK_TOKENS);
   const gpu = await GpuDevice.open(await nodePlatform.gpu());
-  const tokens = Number(flags.tokens);
-  const model = await loadGpuModel(path, gpu, tokens, undefined, undefined, least);
+  const model = await loadGpuModel(path, gpu, tokens, { held: least });
   const { backend } = model;
   console.log(`${basename(path)} on ${gpu.facts.name}: loaded in ${model.loadMs.toFixed(0)} ms`);
-  if (flags.warmup) {
+  if (warmup) {
     await backend.warmUp(tokens);
     console.log(backend.explain().find((line) => line.startsWith("warm-up")) ?? "no warm-up");
   }
@@ -96,17 +90,17 @@ for (const path of paths) {
       `${size} tokens, one batch after the other: ${shown(await batches(model, size, 6))} ms`,
     );
   }
-  await pause(1000 * Number(flags.idle));
+  await pause(1000 * idle);
   const last = sizes.at(-1)!;
   const rested = await batches(model, last, 3);
-  console.log(`${last} tokens after ${flags.idle} s without work: ${shown(rested)} ms`);
+  console.log(`${last} tokens after ${idle} s without work: ${shown(rested)} ms`);
 
   const calls = watchCalls(gpu.device);
   for (let blocks = 2 * least; blocks <= most; blocks *= 2) {
     const before = backend.memory().kvBytes;
     calls.clear();
     let turn = 0;
-    const grown = await timed(async () => {
+    const { ms: grown } = await timed(async () => {
       turn = await longestTurn(() => backend.growKv([blocks]));
     });
     const during = [...calls].map(([name, { calls, ms }]) => `${calls} ${name} ${shown([ms])}`);
@@ -123,7 +117,7 @@ for (const path of paths) {
   const block = new Uint8Array(kvBytes / blocks);
   const copies: number[] = [];
   for (let i = 0; i < Math.min(6, blocks); i++) {
-    copies.push(await timed(async () => backend.transfer.readBlock(0, i, block)));
+    copies.push((await timed(async () => backend.transfer.readBlock(0, i, block))).ms);
   }
   console.log(`a block of ${(block.length / 1e6).toFixed(2)} MB to the host: ${shown(copies)} ms`);
   backend.dispose();

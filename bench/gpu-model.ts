@@ -1,21 +1,20 @@
-// A model on the GPU without an engine around it, for bench/gpu.ts: its file opened, its weights uploaded, and batches timed
+// A model on the GPU without an engine around it, for the benchmarks of the GPU: its file opened, its weights uploaded, and batches timed
 // from run() to the logits on the host. Greedy: the next token is the likeliest.
 
-import { evenRoom } from "../src/backends/backend.ts";
+import { evenCapacity } from "../src/backends/backend.ts";
 import type { GpuDevice } from "../src/backends/webgpu/device.ts";
 import type { KernelTime } from "../src/backends/webgpu/time-kernels.ts";
 import { type Tuning, tuningFor } from "../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../src/backends/webgpu/webgpu.ts";
+import { median } from "../src/base/measure.ts";
 import type { KvType } from "../src/dtypes/kv-types.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
-import { openModelFile } from "../src/formats/open-model-file.ts";
 import { Batch, type BatchSequence, type NextDraw, NO_SLOT } from "../src/graph/batch.ts";
 import { type Graph, kvGroups, recurrentStates } from "../src/graph/graph.ts";
 import { makePlan } from "../src/graph/plan.ts";
-import { weightReader } from "../src/graph/weight-source.ts";
 import type { Arithmetic } from "../src/kernels/arithmetic.ts";
-import { buildModel } from "../src/models/build.ts";
-import { nodePlatform } from "../src/platform/node.ts";
+import { sum } from "./harness.ts";
+import { fillBatch, likeliest, openGraph } from "./raw-model.ts";
 
 /** Tokens of a batch, at most. */
 export const MOST_TOKENS = 512;
@@ -40,50 +39,38 @@ export interface GpuModel {
   retune(tuning: Tuning): Promise<void>;
 }
 
+export interface GpuModelOptions {
+  readonly tuning?: Tuning | undefined;
+  readonly exact?: Arithmetic | undefined;
+  /** Blocks of the KV cache that are held from the start. Default: all. */
+  readonly held?: number;
+  readonly kvType?: KvType;
+}
+
 export async function loadGpuModel(
   path: string,
   gpu: GpuDevice,
   contextTokens: number,
-  tuning: Tuning = tuningFor(gpu.facts),
-  exact?: Arithmetic,
-  /** Blocks of the KV cache that are held from the start. Default: all. */
-  held?: number,
-  kvType: KvType = "f16",
+  { tuning = tuningFor(gpu.facts), exact, held, kvType = "f16" }: GpuModelOptions = {},
 ): Promise<GpuModel> {
   const started = performance.now();
-  const file = await openModelFile(await nodePlatform.openModelSource({ kind: "path", path }));
-  const { graph } = buildModel(file);
+  const { graph, uploadTo } = await openGraph(path);
   const backend = new WebGpuBackend(gpu, { tuning, exact });
   const blocks = Math.ceil((contextTokens + MOST_TOKENS) / 32);
-  const room = evenRoom(blocks, dtypeByName(kvType)!, kvGroups(graph).length);
+  const room = evenCapacity(blocks, dtypeByName(kvType)!, kvGroups(graph).length);
   await backend.prepare(makePlan(graph, limits), {
     ...room,
     slots: 2,
     groups: room.groups.map((group) => ({ ...group, held: held ?? blocks })),
   });
-  const readTensor = async (name: string, target: Uint8Array, at: number): Promise<void> => {
-    await file.readTensor(file.tensors.get(name)!, target, at);
-  };
-  for (const weight of graph.weights) {
-    await backend.upload(weight, weightReader(weight, readTensor));
-  }
-  await file.close();
+  await uploadTo(backend);
   const loadMs = performance.now() - started;
   const sequenceAt = sequences(blocks, recurrentStates(graph).length > 0);
   const batch = new Batch(limits);
-  const logits = new Float32Array(graph.outputs.logits!.cols);
-  const fill = (tokens: number, position: number, first: number): void => {
-    batch.clear();
-    const sequence = sequenceAt(position);
-    for (let i = 0; i < tokens; i++) {
-      batch.add(
-        (first + i * 37) % graph.outputs.logits!.cols,
-        position + i,
-        sequence,
-        i === tokens - 1,
-      );
-    }
-  };
+  const vocab = graph.outputs.logits!.cols;
+  const logits = new Float32Array(vocab);
+  const fill = (tokens: number, position: number, first: number): void =>
+    fillBatch(batch, { tokens, position, first }, sequenceAt(position), vocab);
   const run = async (tokens: number, position: number, first: number): Promise<number> => {
     fill(tokens, position, first);
     await backend.run(batch);
@@ -109,9 +96,7 @@ export async function loadGpuModel(
     return next;
   };
   return {
-    graph,
-    backend,
-    loadMs,
+    ...{ graph, backend, loadMs },
     retune: async (other) => await backend.retune(other),
     prompt: async (tokens, repeats) => {
       const speeds: number[] = [];
@@ -149,8 +134,19 @@ export async function loadGpuModel(
   };
 }
 
+/** Each kernel of a batch once, with how often it ran. */
+export function printKernels(times: readonly KernelTime[], width: number): void {
+  const byName = Map.groupBy(times, ({ kernel }) => kernel.name);
+  for (const [name, ones] of byName) {
+    const each = ones.map(({ microseconds }) => microseconds);
+    console.log(
+      `  ${name.padEnd(width)} x ${String(each.length).padStart(3)}  ${median(each).toFixed(1)} us each, ${sum(each).toFixed(0)} us`,
+    );
+  }
+}
+
 /**
- * The sequence for the batch at a position, always the same object, as batches in flight need it. Recurrent state goes back and forth between two
+ * The sequence for the batch at a position, always the same object, as batches submitted ahead need it. Recurrent state goes back and forth between two
  * slots, from nothing at position 0.
  */
 function sequences(count: number, isRecurrent: boolean): (position: number) => BatchSequence {
@@ -165,14 +161,3 @@ function sequences(count: number, isRecurrent: boolean): (position: number) => B
 }
 
 const greedy: NextDraw = { temperature: 0, topK: 1, topP: 1, minP: 0, uniform: () => 0 };
-
-function likeliest(logits: Float32Array): number {
-  let best = 0;
-  for (let i = 1; i < logits.length; i++) if (logits[i]! > logits[best]!) best = i;
-  return best;
-}
-
-export function median(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b);
-  return sorted[sorted.length >> 1]!;
-}

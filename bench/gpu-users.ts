@@ -7,76 +7,64 @@
 // --bits: whether a user's logits have the same bits in the batch as alone. --prompt: also prompts of so many tokens, each in
 // one batch, or so many prompts (--prompts) that share the batch, of which so many (--beside) are tokens that others generate. --tuning: other shapes of the kernels (src/backends/webgpu/tuning.ts); may be given several times.
 
-import { Command } from "commander";
-import { evenRoom } from "../src/backends/backend.ts";
+import { evenCapacity } from "../src/backends/backend.ts";
 import { GpuDevice } from "../src/backends/webgpu/device.ts";
 import { type Tuning, tuningFor } from "../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../src/backends/webgpu/webgpu.ts";
+import { UsageError } from "../src/base/errors.ts";
+import { median } from "../src/base/measure.ts";
+import { kvTypes } from "../src/dtypes/kv-types.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
-import { openModelFile } from "../src/formats/open-model-file.ts";
 import { Batch } from "../src/graph/batch.ts";
 import { kvGroups } from "../src/graph/graph.ts";
 import { makePlan } from "../src/graph/plan.ts";
-import { weightReader } from "../src/graph/weight-source.ts";
-import { buildModel } from "../src/models/build.ts";
 import { nodePlatform } from "../src/platform/node.ts";
-import { median } from "./gpu-model.ts";
+import { printKernels } from "./gpu-model.ts";
+import {
+  bench,
+  choice,
+  count,
+  counts,
+  isOn,
+  printTable,
+  several,
+  timed,
+  type Values,
+  wholes,
+} from "./harness.ts";
+import { openGraph } from "./raw-model.ts";
 
-interface Flags {
-  users: number[];
-  context: number;
-  steps: number;
-  kernels?: boolean;
-  bits?: boolean;
-  cacheType: string;
-  prompt: number[];
-  prompts: number[];
-  beside: number[];
-  tuning: Partial<Tuning>[];
-}
+const flags = {
+  users: counts([1, 2, 4, 8, 16, 32, 64]),
+  context: count(128),
+  steps: count(32),
+  kernels: isOn,
+  bits: isOn,
+  cacheType: choice("f16", kvTypes),
+  tuning: several("JSON", [], (text) => JSON.parse(text) as Partial<Tuning>),
+  prompt: counts([]),
+  prompts: counts([1]),
+  beside: wholes([0]),
+};
 
-const numbers = (text: string): number[] => text.split(",").map(Number);
+await bench("npm run bench:gpu-users --", "MODEL.gguf", flags, (given, [path]) =>
+  main(path!, given),
+);
 
-await new Command("bench:gpu-users")
-  .argument("<model>", "a GGUF file")
-  .option("--users <numbers>", "numbers of users", numbers, [1, 2, 4, 8, 16, 32, 64])
-  .option("--context <tokens>", "tokens of a user before the first step", Number, 128)
-  .option("--steps <count>", "steps that are timed", Number, 32)
-  .option("--kernels", "the time of every kernel, by timestamp queries")
-  .option("--bits", "compares each user's logits with those of a batch of its own")
-  .option("--cache-type <type>", "of the KV cache", "f16")
-  .option(
-    "--tuning <shapes>",
-    "JSON of other shapes of the kernels",
-    (text: string, all: Partial<Tuning>[]) => [...all, JSON.parse(text)],
-    [] as Partial<Tuning>[],
-  )
-  .option("--prompt <tokens>", "also times prompts of so many tokens", numbers, [])
-  .option("--prompts <count>", "... divided into so many prompts of as many users", numbers, [1])
-  .option("--beside <users>", "... of which these are tokens of other users", numbers, [0])
-  .action(main)
-  .parseAsync();
-
-async function main(path: string, flags: Flags): Promise<void> {
+async function main(path: string, given: Values<typeof flags>): Promise<void> {
+  const { context } = given;
   const gpu = await GpuDevice.open(await nodePlatform.gpu());
   const usual = tuningFor(gpu.facts);
-  const most = Math.max(...flags.users);
+  const most = Math.max(...given.users);
   const limits = { maxTokens: 512, maxOutputs: most };
-  const file = await openModelFile(await nodePlatform.openModelSource({ kind: "path", path }));
-  const { graph } = buildModel(file);
+  const { graph, uploadTo } = await openGraph(path);
   const backend = new WebGpuBackend(gpu, { tuning: usual });
-  const each = Math.ceil(Math.max(flags.context + flags.steps + 1, 200, ...flags.prompt) / 32);
+  const each = Math.ceil(Math.max(context + given.steps + 1, 200, ...given.prompt) / 32);
   await backend.prepare(makePlan(graph, limits), {
-    ...evenRoom(each * most, dtypeByName(flags.cacheType)!, kvGroups(graph).length),
+    ...evenCapacity(each * most, dtypeByName(given.cacheType)!, kvGroups(graph).length),
     tableLength: each,
   });
-  const readTensor = async (name: string, target: Uint8Array, at: number): Promise<void> => {
-    await file.readTensor(file.tensors.get(name)!, target, at);
-  };
-  for (const weight of graph.weights) {
-    await backend.upload(weight, weightReader(weight, readTensor));
-  }
-  await file.close();
+  await uploadTo(backend);
   const vocab = graph.outputs.logits!.cols;
   const tables = Array.from({ length: most }, (_, user) => ({
     blocks: Int32Array.from({ length: each }, (_, i) => user * each + i),
@@ -91,45 +79,44 @@ async function main(path: string, flags: Flags): Promise<void> {
   const rows = (count: number): Float32Array[] =>
     Array.from({ length: count }, () => new Float32Array(vocab));
   console.log(`${gpu.facts.name} (${gpu.facts.driver}), ${path.split("/").at(-1)}`);
-  for (const tuning of [{}, ...flags.tuning]) {
+  for (const tuning of [{}, ...given.tuning]) {
     await backend.retune({ ...usual, ...tuning });
     console.log(JSON.stringify(tuning));
-    for (const tokens of flags.prompt) {
-      for (const prompts of flags.prompts) {
-        for (const beside of flags.beside) await timePrompt(tokens, prompts, beside);
+    for (const tokens of given.prompt) {
+      for (const prompts of given.prompts) {
+        for (const beside of given.beside) await timePrompt(tokens, prompts, beside);
       }
     }
     for (const [user, table] of tables.entries()) {
-      for (let at = 0; at < flags.context; at += limits.maxTokens) {
+      for (let at = 0; at < context; at += limits.maxTokens) {
         batch.clear();
-        for (let i = at; i < Math.min(flags.context, at + limits.maxTokens); i++) {
-          batch.add(tokenOf(user, i), i, table, i === flags.context - 1);
+        for (let i = at; i < Math.min(context, at + limits.maxTokens); i++) {
+          batch.add(tokenOf(user, i), i, table, i === context - 1);
         }
         await backend.run(batch);
       }
     }
-    console.log(`| users | GPU, ms a step | with the host, ms | tokens/s |`);
-    console.log("| ---: | ---: | ---: | ---: |");
-    for (const users of flags.users) {
+    const lines: (string | number)[][] = [];
+    for (const users of given.users) {
       const all = Array.from({ length: users }, (_, user) => user);
       const logits = rows(users);
       const times: number[] = [];
-      for (let i = -2; i < flags.steps; i++) {
-        const before = performance.now();
-        step(all, flags.context + Math.max(i, 0));
-        await backend.run(batch);
-        for (const user of all) await backend.read("logits", user, logits[user]!);
-        if (i >= 0) times.push(performance.now() - before);
+      for (let i = -2; i < given.steps; i++) {
+        const { ms } = await timed(async () => {
+          step(all, context + Math.max(i, 0));
+          await backend.run(batch);
+          for (const user of all) await backend.read("logits", user, logits[user]!);
+        });
+        if (i >= 0) times.push(ms);
       }
-      step(all, flags.context);
+      step(all, context);
       const alone = await backend.timeBatch(batch);
       const ms = median(times);
-      console.log(
-        `| ${users} | ${alone.toFixed(2)} | ${ms.toFixed(2)} | ${((users * 1000) / ms).toFixed(0)} |`,
-      );
-      if (flags.kernels) await printKernels();
+      lines.push([users, alone.toFixed(2), ms.toFixed(2), ((users * 1000) / ms).toFixed(0)]);
+      if (given.kernels) await kernels(`${users} users`);
     }
-    if (flags.bits) {
+    printTable(["users", "GPU, ms a step", "with the host, ms", "tokens/s"], lines, 0);
+    if (given.bits) {
       await compareBits();
       await comparePrompts();
     }
@@ -151,7 +138,7 @@ async function main(path: string, flags: Flags): Promise<void> {
       const [logits] = rows(1);
       await backend.read("logits", 0, logits!);
       found.push(logits!);
-      const off = logits!.reduce((sum, v, i) => Math.max(sum, Math.abs(v - found[0]![i]!)), 0);
+      const off = mostApart(logits!, found[0]!);
       console.log(
         `bits, a prompt of ${own} in a batch of ${before + own}: ${off === 0 ? "the same" : `within ${off}`}`,
       );
@@ -161,13 +148,13 @@ async function main(path: string, flags: Flags): Promise<void> {
   /** The first users have prompts, those after them generate. */
   async function timePrompt(tokens: number, prompts: number, beside: number): Promise<void> {
     if (prompts + beside > most) {
-      throw new Error(
+      throw new UsageError(
         `got ${prompts} prompts and ${beside} others, expected at most ${most} users (--users)`,
       );
     }
     batch.clear();
     for (let user = prompts; user < prompts + beside; user++) {
-      batch.add(tokenOf(user, flags.context), flags.context, tables[user]!, true);
+      batch.add(tokenOf(user, context), context, tables[user]!, true);
     }
     const all = tokens - beside;
     for (let user = 0; user < prompts; user++) {
@@ -175,58 +162,53 @@ async function main(path: string, flags: Flags): Promise<void> {
       for (let i = 0; i < own; i++) batch.add(tokenOf(user, i), i, tables[user]!, i === own - 1);
     }
     const times: number[] = [];
-    for (let i = 0; i < 7; i++) {
-      const before = performance.now();
-      await backend.run(batch);
-      if (i > 1) times.push(performance.now() - before);
+    for (let i = -2; i < 5; i++) {
+      const { ms } = await timed(() => backend.run(batch));
+      if (i >= 0) times.push(ms);
     }
     const ms = median(times);
     const alone = await backend.timeBatch(batch);
     console.log(
       `${prompts > 1 ? `${prompts} prompts in a batch` : "prompt"} of ${tokens}${beside > 0 ? ` with ${beside} tokens of others` : ""}: ${ms.toFixed(2)} ms, ${((tokens * 1000) / ms).toFixed(0)} tokens/s; GPU ${alone.toFixed(2)} ms`,
     );
-    if (flags.kernels) await printKernels();
+    if (given.kernels) await kernels(`prompt of ${tokens}`);
   }
 
-  async function printKernels(): Promise<void> {
-    const byName = new Map<string, number[]>();
+  async function kernels(title: string): Promise<void> {
+    console.log(`${title}:`);
     await backend.timeKernels(batch);
-    for (const { kernel, microseconds } of await backend.timeKernels(batch)) {
-      byName.set(kernel.name, [...(byName.get(kernel.name) ?? []), microseconds]);
-    }
-    for (const [name, times] of byName) {
-      const sum = times.reduce((a, b) => a + b, 0);
-      console.log(
-        `    ${name.padEnd(52)} x ${String(times.length).padStart(3)}  ${median(times).toFixed(1)} us each, ${sum.toFixed(0)} us`,
-      );
-    }
+    printKernels(await backend.timeKernels(batch), 52);
   }
 
   async function compareBits(): Promise<void> {
     const [alone] = rows(1);
     const singles: Float32Array[] = [];
     for (let user = 0; user < most; user++) {
-      step([user], flags.context);
+      step([user], context);
       await backend.run(batch);
       await backend.read("logits", 0, alone!);
       singles.push(alone!.slice());
     }
-    for (const users of flags.users) {
+    for (const users of given.users) {
       const all = Array.from({ length: users }, (_, user) => user);
-      step(all, flags.context);
+      step(all, context);
       await backend.run(batch);
       const [together] = rows(1);
       let [same, worst] = [0, 0];
       for (const user of all) {
         await backend.read("logits", user, together!);
         const single = singles[user]!;
-        const off = single.reduce((sum, v, i) => Math.max(sum, Math.abs(v - together![i]!)), 0);
+        const off = mostApart(single, together!);
         if (off === 0) same++;
-        worst = Math.max(worst, off / single.reduce((sum, v) => Math.max(sum, Math.abs(v)), 0));
+        worst = Math.max(worst, off / mostApart(single, new Float32Array(vocab)));
       }
       console.log(
         `bits, ${users} users: ${same} the same, others within ${worst.toExponential(1)}`,
       );
     }
   }
+}
+
+function mostApart(values: Float32Array, others: Float32Array): number {
+  return values.reduce((most, value, i) => Math.max(most, Math.abs(value - others[i]!)), 0);
 }

@@ -1,4 +1,4 @@
-// Masks of Lantern beside those of llama.cpp on the same JSON schemas, with Llama 3's vocabulary. Not a test: it asserts nothing.
+// Masks of Lantern beside those of llama.cpp on the same JSON schemas, with Llama 3's vocabulary.
 //
 //   LANTERN_PEERS=DIR npm run bench:grammar-peer -- FOLDER [--every N] [--only TEXT] [--masks N] [--json]
 //
@@ -6,37 +6,13 @@
 // itself: what it has no rule for, it leaves out. It shows no mask, but says of a token whether it may come next: a mask is that
 // question for every token of the vocabulary. At most --masks positions of a schema's first valid instance are timed, in turns.
 
-import { loadavg } from "node:os";
-import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import { GrammarError } from "../src/grammar/errors.ts";
 import { GrammarCompiler } from "../src/grammar/grammar.ts";
-import { tokenizerFromMetadata } from "../src/tokenizers/from-metadata.ts";
-import { ggufMetadata } from "../test/tokenizers/support.ts";
+import { bench, count, isOn, load, text } from "./harness.ts";
 import { type LlamaGrammars, llamaGrammars } from "./llama-cpp.ts";
-import { cases, dump, summary } from "./mask-bench.ts";
+import { cases, dump, summary, tokenizerOf, vocabulary } from "./mask-bench.ts";
 
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    only: { type: "string" },
-    every: { type: "string", default: "300" },
-    masks: { type: "string", default: "2" },
-    json: { type: "boolean" },
-    help: { type: "boolean" },
-  },
-});
-const [folder] = positionals;
-if (folder === undefined || values.help) {
-  console.log(
-    "LANTERN_PEERS=DIR npm run bench:grammar-peer -- FOLDER [--every N] [--only TEXT] [--masks N] [--json]\n" +
-      "FOLDER: MaskBench's maskbench/data",
-  );
-  process.exit(values.help ? 0 : 2);
-}
-const shared =
-  process.env.LANTERN_SHARED ?? fileURLToPath(new URL("../../shared", import.meta.url));
-const vocab = `${shared}/vocab/ggml-vocab-llama-bpe.gguf`;
+const flags = { only: text(), every: count(300), masks: count(2), json: isOn };
 
 interface Counts {
   right: number;
@@ -59,7 +35,7 @@ interface Matcher {
 }
 
 const newCounts = (): Counts => ({ right: 0, refused: 0, accepts: 0, rejects: 0 });
-const tokenizer = tokenizerFromMetadata(await ggufMetadata(vocab));
+const tokenizer = await tokenizerOf(vocabulary);
 
 function lantern(): Contestant {
   const compiler = new GrammarCompiler(tokenizer);
@@ -117,52 +93,56 @@ function llamaCpp(grammars: LlamaGrammars): Contestant {
   };
 }
 
-const contestants = {
-  Lantern: lantern(),
-  "llama.cpp": llamaCpp(await llamaGrammars(vocab)),
-};
-for (const { schema, tests } of cases(folder, values)) {
-  const first = tests.findIndex(({ valid }) => valid);
-  for (const contestant of Object.values(contestants)) {
-    const { counts, compileUs } = contestant;
-    const started = performance.now();
-    const matcher = await contestant.compile(schema);
-    if (!matcher) {
-      counts.refused++;
-      continue;
-    }
-    compileUs.push((performance.now() - started) * 1000);
-    let [accepts, rejects] = [0, 0];
-    for (const [i, { data, valid }] of tests.entries()) {
-      const tokens = tokenizer.encode(dump(data), { addSpecial: false, parseSpecial: false });
-      const masks = i === first ? Number(values.masks) : 0;
-      const timed = new Set(Array.from({ length: masks }, (_, k) => positionOf(k, masks, tokens)));
-      const isTaken = matcher.takes(tokens, timed);
-      if (isTaken && !valid) accepts++;
-      if (!isTaken && valid) rejects++;
-    }
-    if (accepts > 0) counts.accepts++;
-    else if (rejects > 0) counts.rejects++;
-    else counts.right++;
-  }
-}
-
 /** Spread over the tokens. */
 function positionOf(index: number, count: number, { length }: { readonly length: number }): number {
   return Math.floor(((index + 0.5) * length) / count);
 }
 
-const report = Object.fromEntries(
-  Object.entries(contestants).map(([name, { counts, compileUs, maskUs }]) => {
-    return [name, { schemas: counts, compileUs: summary(compileUs), maskUs: summary(maskUs) }];
-  }),
-);
-const load = loadavg()[0]!.toFixed(1);
-if (values.json) console.log(JSON.stringify({ ...report, load }));
-else {
-  for (const [name, { schemas, compileUs, maskUs }] of Object.entries(report)) {
-    console.log(`${name} (load ${load})`);
-    console.table({ schemas });
-    console.table({ "mask (us)": maskUs, "compile (us)": compileUs });
+await bench("npm run bench:grammar-peer --", "FOLDER", flags, async (given, [folder]) => {
+  const contestants = {
+    Lantern: lantern(),
+    "llama.cpp": llamaCpp(await llamaGrammars(vocabulary)),
+  };
+  for (const { schema, tests } of cases(folder!, given)) {
+    const first = tests.findIndex(({ valid }) => valid);
+    for (const contestant of Object.values(contestants)) {
+      const { counts, compileUs } = contestant;
+      const started = performance.now();
+      const matcher = await contestant.compile(schema);
+      if (!matcher) {
+        counts.refused++;
+        continue;
+      }
+      compileUs.push((performance.now() - started) * 1000);
+      let [accepts, rejects] = [0, 0];
+      for (const [i, { data, valid }] of tests.entries()) {
+        const tokens = tokenizer.encode(dump(data), { addSpecial: false, parseSpecial: false });
+        const masks = i === first ? given.masks : 0;
+        const timed = new Set(
+          Array.from({ length: masks }, (_, k) => positionOf(k, masks, tokens)),
+        );
+        const isTaken = matcher.takes(tokens, timed);
+        if (isTaken && !valid) accepts++;
+        if (!isTaken && valid) rejects++;
+      }
+      if (accepts > 0) counts.accepts++;
+      else if (rejects > 0) counts.rejects++;
+      else counts.right++;
+    }
   }
-}
+
+  const report = Object.fromEntries(
+    Object.entries(contestants).map(([name, { counts, compileUs, maskUs }]) => {
+      return [name, { schemas: counts, compileUs: summary(compileUs), maskUs: summary(maskUs) }];
+    }),
+  );
+  const average = load().toFixed(1);
+  if (given.json) console.log(JSON.stringify({ ...report, load: average }));
+  else {
+    for (const [name, { schemas, compileUs, maskUs }] of Object.entries(report)) {
+      console.log(`${name} (load ${average})`);
+      console.table({ schemas });
+      console.table({ "mask (us)": maskUs, "compile (us)": compileUs });
+    }
+  }
+});

@@ -1,4 +1,4 @@
-// How many schemas the grammar engine gets right, and how long its masks take. Not a test: it asserts nothing.
+// How many schemas the grammar engine gets right, and how long its masks take.
 //
 //   npm run bench:grammar -- FOLDER [--only TEXT] [--every N] [--wrong] [--refused] [--json]
 //
@@ -7,140 +7,126 @@
 // instance is taken or refused as it should be; refused if it does not compile; wrong otherwise. The vocabulary is Llama 3's
 // in ../shared. Times are microseconds on this machine; a mask's time includes taking the token, as MaskBench counts it.
 
-import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import { GrammarError } from "../src/grammar/errors.ts";
 import { type Grammar, GrammarCompiler } from "../src/grammar/grammar.ts";
-import { tokenizerFromMetadata } from "../src/tokenizers/from-metadata.ts";
-import type { Tokenizer } from "../src/tokenizers/tokenizer.ts";
-import { ggufMetadata } from "../test/tokenizers/support.ts";
-import { cases, dump, summary } from "./mask-bench.ts";
+import { bench, count, isOn, text, type Values } from "./harness.ts";
+import { cases, dump, summary, tokenizerOf, vocabulary } from "./mask-bench.ts";
 
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    only: { type: "string" },
-    every: { type: "string" },
-    vocab: { type: "string" },
-    wrong: { type: "boolean" },
-    refused: { type: "boolean" },
-    slow: { type: "boolean" },
-    cpu: { type: "boolean" },
-    json: { type: "boolean" },
-    help: { type: "boolean" },
-  },
+const flags = {
+  only: text(),
+  every: count(1),
+  vocab: text(vocabulary),
+  wrong: isOn,
+  refused: isOn,
+  slow: isOn,
+  cpu: isOn,
+  json: isOn,
+};
+type Given = Values<typeof flags>;
+
+await bench("npm run bench:grammar --", "FOLDER", flags, async (given, [folder]) => {
+  await main(folder!, given);
 });
-const [folder] = positionals;
-if (folder === undefined || values.help) {
-  console.log(
-    "npm run bench:grammar -- FOLDER [--only TEXT] [--every N] [--vocab FILE.gguf] [--wrong] [--refused] [--slow] [--cpu] [--json]\n" +
-      "FOLDER: MaskBench's maskbench/data or JSON-Schema-Test-Suite's tests/draft2020-12",
-  );
-  process.exit(values.help ? 0 : 2);
-}
-const shared =
-  process.env.LANTERN_SHARED ?? fileURLToPath(new URL("../../shared", import.meta.url));
-const vocab = values.vocab ?? `${shared}/vocab/ggml-vocab-llama-bpe.gguf`;
 
 /** Microseconds: of the clock, or with --cpu of this thread, which does not count while others have the core. */
-function now(): number {
-  if (!values.cpu) return performance.now() * 1000;
+function now({ cpu }: Given): number {
+  if (!cpu) return performance.now() * 1000;
   const { user, system } = process.threadCpuUsage();
   return user + system;
 }
 
-const maskTimes: number[] = [];
-const compileTimes: number[] = [];
-const slowest: { name: string; us: number; at: string }[] = [];
-let bits = new Uint32Array(0);
+async function main(folder: string, given: Given): Promise<void> {
+  const maskTimes: number[] = [];
+  const compileTimes: number[] = [];
+  const slowest: { name: string; us: number; at: string }[] = [];
+  const tokenizer = await tokenizerOf(given.vocab);
+  const trieStart = performance.now();
+  const compiler = new GrammarCompiler(tokenizer);
+  const trieMs = performance.now() - trieStart;
+  const bits = new Uint32Array(compiler.compile({ choices: ["a"] }).maskWords);
+  compiler.compile({ schema: { type: "object" } });
 
-function takes(grammar: Grammar, tokenizer: Tokenizer, data: unknown, name: string): boolean {
-  const state = grammar.start();
-  for (const token of tokenizer.encode(dump(data), { addSpecial: false, parseSpecial: false })) {
-    const start = now();
-    state.mask(bits);
-    const isAllowed = ((bits[token >> 5]! >>> (token & 31)) & 1) === 1;
-    const isTaken = isAllowed && state.accept(token);
-    const us = now() - start;
-    maskTimes.push(us);
-    if (us > 3000) slowest.push({ name, us: Math.round(us), at: tokenizer.tokenText(token) });
-    if (isTaken) continue;
-    if (state.accept(token))
-      throw new Error(`${name}: the mask forbids token ${token}, accept takes it`);
-    return false;
-  }
-  return state.isComplete;
-}
-
-const tokenizer = tokenizerFromMetadata(await ggufMetadata(vocab));
-const trieStart = performance.now();
-const compiler = new GrammarCompiler(tokenizer);
-const trieMs = performance.now() - trieStart;
-bits = new Uint32Array(compiler.compile({ choices: ["a"] }).maskWords);
-compiler.compile({ schema: { type: "object" } });
-
-const count = { right: 0, refused: 0, accepts: 0, rejects: 0, named: 0, failed: 0 };
-const reasons = new Map<string, number>();
-for (const { name, schema, tests } of cases(folder, values)) {
-  let grammar: Grammar;
-  const start = now();
-  try {
-    grammar = compiler.compile({ schema });
-    compileTimes.push(now() - start);
-    if (values.slow && now() - start > 30000)
-      slowest.push({ name, us: Math.round(now() - start), at: "compile" });
-  } catch (error) {
-    if (!(error instanceof GrammarError)) throw new Error(name, { cause: error });
-    // Nothing can be generated from a schema that nothing matches, so that an error is the right answer.
-    if (error.message.includes("no text matches") && tests.every(({ valid }) => !valid)) {
-      count.right++;
+  const count = { right: 0, refused: 0, accepts: 0, rejects: 0, named: 0, failed: 0 };
+  const reasons = new Map<string, number>();
+  for (const { name, schema, tests } of cases(folder, given)) {
+    let grammar: Grammar;
+    const start = now(given);
+    try {
+      grammar = compiler.compile({ schema });
+      compileTimes.push(now(given) - start);
+      if (given.slow && now(given) - start > 30000)
+        slowest.push({ name, us: Math.round(now(given) - start), at: "compile" });
+    } catch (error) {
+      if (!(error instanceof GrammarError)) throw new Error(name, { cause: error });
+      // Nothing can be generated from a schema that nothing matches, so that an error is the right answer.
+      if (error.message.includes("no text matches") && tests.every(({ valid }) => !valid)) {
+        count.right++;
+        continue;
+      }
+      count.refused++;
+      const reason = error.message
+        .replace(/#\S*\//, "#…/")
+        .replaceAll(/"[^"]*"|\d+/g, "…")
+        .slice(0, 110);
+      reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+      if (given.refused) console.log(`refused  ${name}: ${error.message.slice(0, 300)}`);
       continue;
     }
-    count.refused++;
-    const reason = error.message
-      .replace(/#\S*\//, "#…/")
-      .replaceAll(/"[^"]*"|\d+/g, "…")
-      .slice(0, 110);
-    reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
-    if (values.refused) console.log(`refused  ${name}: ${error.message.slice(0, 300)}`);
-    continue;
-  }
-  let accepts = 0;
-  let rejects = 0;
-  try {
-    for (const { data, valid } of tests) {
-      const taken = takes(grammar, tokenizer, data, name);
-      if (taken && !valid) accepts++;
-      if (!taken && valid) rejects++;
-      if (values.wrong && taken !== valid) {
-        console.log(`${taken ? "accepts" : "rejects"}  ${name}: ${dump(data).slice(0, 300)}`);
+    let accepts = 0;
+    let rejects = 0;
+    try {
+      for (const { data, valid } of tests) {
+        const taken = takes(grammar, data, name);
+        if (taken && !valid) accepts++;
+        if (!taken && valid) rejects++;
+        if (given.wrong && taken !== valid) {
+          console.log(`${taken ? "accepts" : "rejects"}  ${name}: ${dump(data).slice(0, 300)}`);
+        }
       }
+    } catch (error) {
+      if (!(error instanceof GrammarError)) throw new Error(name, { cause: error });
+      count.failed++;
+      console.log(`failed   ${name}: ${error.message}`);
+      continue;
     }
-  } catch (error) {
-    if (!(error instanceof GrammarError)) throw new Error(name, { cause: error });
-    count.failed++;
-    console.log(`failed   ${name}: ${error.message}`);
-    continue;
+    if (accepts > 0 && grammar.notes.length > 0) count.named++;
+    else if (accepts > 0) count.accepts++;
+    else if (rejects > 0) count.rejects++;
+    else count.right++;
   }
-  if (accepts > 0 && grammar.notes.length > 0) count.named++;
-  else if (accepts > 0) count.accepts++;
-  else if (rejects > 0) count.rejects++;
-  else count.right++;
-}
 
-const report = {
-  schemas: count,
-  maskUs: summary(maskTimes),
-  compileUs: summary(compileTimes),
-  trieMs: Math.round(trieMs),
-};
-if (values.json) console.log(JSON.stringify(report));
-else {
-  console.table({ schemas: count });
-  console.table({ "mask (us)": report.maskUs, "compile (us)": report.compileUs });
-  console.log(`trie of ${tokenizer.vocabSize} tokens: ${report.trieMs} ms`);
-  const top = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 30);
-  for (const [reason, times] of top) console.log(`${String(times).padStart(5)}  ${reason}`);
-  if (values.slow)
-    for (const one of slowest.sort((a, b) => b.us - a.us).slice(0, 40)) console.log(one);
+  const report = {
+    schemas: count,
+    maskUs: summary(maskTimes),
+    compileUs: summary(compileTimes),
+    trieMs: Math.round(trieMs),
+  };
+  if (given.json) console.log(JSON.stringify(report));
+  else {
+    console.table({ schemas: count });
+    console.table({ "mask (us)": report.maskUs, "compile (us)": report.compileUs });
+    console.log(`trie of ${tokenizer.vocabSize} tokens: ${report.trieMs} ms`);
+    const top = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 30);
+    for (const [reason, times] of top) console.log(`${String(times).padStart(5)}  ${reason}`);
+    if (given.slow)
+      for (const one of slowest.sort((a, b) => b.us - a.us).slice(0, 40)) console.log(one);
+  }
+
+  function takes(grammar: Grammar, data: unknown, name: string): boolean {
+    const state = grammar.start();
+    for (const token of tokenizer.encode(dump(data), { addSpecial: false, parseSpecial: false })) {
+      const start = now(given);
+      state.mask(bits);
+      const isAllowed = ((bits[token >> 5]! >>> (token & 31)) & 1) === 1;
+      const isTaken = isAllowed && state.accept(token);
+      const us = now(given) - start;
+      maskTimes.push(us);
+      if (us > 3000) slowest.push({ name, us: Math.round(us), at: tokenizer.tokenText(token) });
+      if (isTaken) continue;
+      if (state.accept(token))
+        throw new Error(`${name}: the mask forbids token ${token}, accept takes it`);
+      return false;
+    }
+    return state.isComplete;
+  }
 }

@@ -9,51 +9,42 @@
 // --grow-token-ms: what a larger KV cache takes for each of its tokens; an H200 takes 0.007 ms with a 7B. `node --cpu-prof bench/host.ts` writes a profile of each thread.
 
 import { spawn } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { parseArgs } from "node:util";
 import { Worker } from "node:worker_threads";
-import { writeModel } from "../scripts/make-model.ts";
-import { syntheticModel } from "../scripts/synthetic-model.ts";
-import { percentile } from "../src/cli/bench/users.ts";
+import { startServer } from "../apps/server/serve.ts";
+import { quantile } from "../src/base/measure.ts";
 import type { OpenRequest } from "../src/engine/protocol.ts";
 import { openWith } from "../src/open.ts";
 import { nodePlatform } from "../src/platform/node.ts";
 import type { EngineThread, ThreadEntry } from "../src/platform/platform.ts";
-import { startServer } from "../src/server/serve.ts";
+import { bench, count, isOn, number, type Values, withMadeModel } from "./harness.ts";
 import type { HostEngineData } from "./host-engine.ts";
 import type { UsersPlan, UsersSeen } from "./host-users.ts";
 
 /** See HostEngineData. */
 const HOST_NUMBERS = 8;
 
-const { values: flags } = parseArgs({
-  options: {
-    users: { type: "string", default: "32" },
-    answer: { type: "string", default: "64" },
-    prompt: { type: "string", default: "128" },
-    rounds: { type: "string", default: "3" },
-    "batch-ms": { type: "string", default: "0" },
-    "token-ms": { type: "string", default: "0" },
-    sampled: { type: "boolean", default: false },
-    processor: { type: "boolean", default: false },
-    context: { type: "string" },
-    "grow-token-ms": { type: "string", default: "0" },
-  },
-});
-const [users, answer, prompt, rounds] = [flags.users, flags.answer, flags.prompt, flags.rounds].map(
-  Number,
-) as [number, number, number, number];
+const flags = {
+  users: count(32),
+  answer: count(64),
+  prompt: count(128),
+  rounds: count(3),
+  batchMs: number(0),
+  tokenMs: number(0),
+  sampled: isOn,
+  processor: isOn,
+  context: count(),
+  growTokenMs: number(0),
+};
+type Given = Values<typeof flags>;
 
 const numbers = new Float64Array(new SharedArrayBuffer(8 * HOST_NUMBERS));
 
-function startIdle(): EngineThread {
+function startIdle(given: Given): EngineThread {
   const workerData: HostEngineData = {
-    batchMs: Number(flags["batch-ms"]),
-    tokenMs: Number(flags["token-ms"]),
-    isApart: !flags.processor,
-    growTokenMs: Number(flags["grow-token-ms"]),
+    batchMs: given.batchMs,
+    tokenMs: given.tokenMs,
+    isApart: !given.processor,
+    growTokenMs: given.growTokenMs,
     numbers,
   };
   const worker = new Worker(new URL("./host-engine.ts", import.meta.url), { workerData });
@@ -90,13 +81,15 @@ function ownMs(): number {
   return (user + system) / 1000;
 }
 
-const folder = await mkdtemp(join(tmpdir(), "lantern-host-"));
-try {
-  const path = join(folder, "idle.gguf");
-  await writeModel(syntheticModel("words", "q8_0"), path);
+await bench("npm run bench:host --", "", flags, async (given) => {
+  await withMadeModel("words", "q8_0", (path) => main(path, given));
+});
+
+async function main(path: string, given: Given): Promise<void> {
+  const { users, answer, prompt, rounds } = given;
   const request: OpenRequest = {
     spec: { kind: "path", path },
-    contextSize: Number(flags.context ?? Math.ceil((prompt + answer + 32) / 32) * 32),
+    contextSize: given.context ?? Math.ceil((prompt + answer + 32) / 32) * 32,
     kvType: "f16",
     threads: 1,
     level: undefined,
@@ -110,7 +103,7 @@ try {
     parallel: users,
   };
   const startThread = (entry: ThreadEntry): EngineThread =>
-    entry === "engine" ? startIdle() : nodePlatform.startThread(entry);
+    entry === "engine" ? startIdle(given) : nodePlatform.startThread(entry);
   const model = await openWith({ startThread }, request);
   const server = await startServer({
     models: { idle: model },
@@ -120,7 +113,7 @@ try {
     queue: users,
     graceMs: 0,
   });
-  const sampling = flags.sampled
+  const sampling = given.sampled
     ? { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, seed: 1 }
     : { temperature: 0 };
   const fields = { max_tokens: answer, ignore_eos: true, ...sampling };
@@ -140,16 +133,14 @@ try {
   const perStep = (ms: number): string => ((ms * users) / seen.tokens).toFixed(2);
   process.stdout.write(
     [
-      `${users} users, prompts of ${prompt}, answers of ${answer}, ${flags.sampled ? "sampled" : "greedy"}`,
+      `${users} users, prompts of ${prompt}, answers of ${answer}, ${given.sampled ? "sampled" : "greedy"}`,
       `${batches} batches, ${steps} of single tokens with ${(sequences / steps).toFixed(1)} sequences`,
       `tokens/s of all: ${((seen.tokens * 1000) / seen.ms).toFixed(0)}, a step of all users: ${perStep(seen.ms)} ms`,
       `CPU time of a step: engine's thread ${perStep(engineMs)} ms, server's thread ${perStep(ownAfter - own)} ms`,
       `between batches of prompts: ${(betweenMs / between).toFixed(2)} ms`,
       ...(grown > 0 ? [`the KV cache grew ${grown} times, for ${grownMs.toFixed(0)} ms`] : []),
-      `first token: median ${percentile(seen.firsts, 0.5).toFixed(0)}, p99 ${percentile(seen.firsts, 0.99).toFixed(0)} ms, of each round ${lasts.join(", ")}`,
+      `first token: median ${quantile(seen.firsts, 0.5).toFixed(0)}, p99 ${quantile(seen.firsts, 0.99).toFixed(0)} ms, of each round ${lasts.join(", ")}`,
       "",
     ].join("\n"),
   );
-} finally {
-  await rm(folder, { recursive: true, force: true });
 }

@@ -1,5 +1,5 @@
 // What the knobs of a matmul's kernels are worth here: every value of every knob beside the usual ones, in turns, over the same
-// weights, which come from memory. Not a test: it asserts nothing. `lantern tune` searches the same, and remembers.
+// weights, which come from memory. `lantern tune` searches the same, and remembers.
 //
 //   node bench/knobs.ts q4_0,q8_0 [-t 1,2] [-m 1,32] [-r 15] [-v 4s.compact,8s.compact] [-k 2048] [-n 5632]
 //
@@ -8,8 +8,8 @@
 // Some values are the usual ones: how far their ratios are from 1 is how far others may be for no reason.
 // Without -v: for one token 4s.compact and 8s.compact, for more the default that is not in AMX tiles.
 
-import { Command } from "commander";
 import { refusals } from "../src/backends/cpu/native/choice.ts";
+import { measure, medianRatio, quantile } from "../src/base/measure.ts";
 import { bytesFor } from "../src/dtypes/dtype.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
 import { type Knobs, knobNames, turned } from "../src/kernels/knobs.ts";
@@ -22,20 +22,22 @@ import {
 } from "../src/kernels/matmul-variants.ts";
 import { nativeHere } from "../src/machine/native.ts";
 import { currentPlatform } from "../src/platform/current.ts";
+import { total } from "../src/tune/confirm.ts";
 import { MatmulTimes } from "../src/tune/measure.ts";
 import { STREAM_BYTES } from "../src/tune/space.ts";
+import { bench, count, counts, texts, type Values } from "./harness.ts";
 
 /** More than caches hold. */
 const streamBytes = 2 * STREAM_BYTES.full;
 
-interface Flags {
-  threads: number[];
-  tokens: number[];
-  rounds: number;
-  variants?: string[];
-  rows: number;
-  columns: number;
-}
+const flags = {
+  threads: counts([1], "t"),
+  tokens: counts([1], "m"),
+  rounds: count(15, "r"),
+  variants: texts(undefined, "v"),
+  rows: count(5632, "n"),
+  columns: count(2048, "k"),
+};
 
 const platform = await currentPlatform();
 const native = await nativeHere(platform);
@@ -74,43 +76,31 @@ function usualTile(dtype: string, tokens: number): string {
   return defaultVariant(dtype, tokens, vectors).id;
 }
 
-async function compare(dtype: string, threads: number, m: number, flags: Flags): Promise<void> {
-  const problem = { dtype, n: flags.rows, k: flags.columns };
-  const variants = variantsFor(dtype, m, flags.variants);
-  const bench = await MatmulTimes.open({
-    problem,
-    variants,
-    tokens: [m],
-    threads,
-    whole: false,
-    streamBytes,
+async function compare(dtype: string, threads: number, m: number, given: Values<typeof flags>) {
+  const problem = { dtype, n: given.rows, k: given.columns };
+  const variants = variantsFor(dtype, m, given.variants);
+  const times = await MatmulTimes.open({
+    ...{ problem, variants, tokens: [m], threads, whole: false, streamBytes },
     startThread: () => platform.startThread("compute"),
     native,
   });
-  const bytes = bytesFor(dtypeByName(dtype)!, problem.n * problem.k);
-  const times: number[][] = variants.map(() => []);
-  for (let round = 0; round < flags.rounds + 2; round++) {
-    // Forwards and backwards: whoever comes first has no advantage of it.
-    const order = [...variants.keys()];
-    for (const index of round % 2 === 0 ? order : order.toReversed()) {
-      const { init, compute } = await bench.measure(index, m, "spin");
-      if (round >= 2) times[index]!.push(init + compute);
-    }
-  }
-  bench.dispose();
+  const { samples } = await measure({
+    contestants: [...variants.keys()],
+    rounds: given.rounds,
+    warmUps: 2,
+    run: async (index) => total(await times.measure(index, m, "spin")),
+  });
+  times.dispose();
   console.log(`\n${dtype} ${problem.n} x ${problem.k}, ${threads} threads, ${m} tokens`);
   console.log("    us  median   GB/s  ratio");
-  print(variants, times, bytes);
+  print(variants, samples, bytesFor(dtypeByName(dtype)!, problem.n * problem.k));
 }
 
-function print(variants: readonly MatmulVariant[], times: readonly number[][], bytes: number) {
-  const rows = variants.map((variant, index) => {
-    const own = times[index]!;
-    const ratio = at(
-      own.map((time, round) => times[0]![round]! / time),
-      0.5,
-    );
-    return { id: variant.id, quartile: at(own, 0.25), median: at(own, 0.5), ratio };
+function print(variants: readonly MatmulVariant[], samples: readonly number[][], bytes: number) {
+  const rows = variants.map(({ id }, index) => {
+    const own = samples[index]!;
+    const [quartile, median] = [quantile(own, 0.25), quantile(own, 0.5)];
+    return { id, quartile, median, ratio: medianRatio(samples[0]!, own) };
   });
   for (const { id, quartile, median, ratio } of rows.toSorted((a, b) => b.ratio - a.ratio)) {
     const speed = (bytes / quartile / 1000).toFixed(2);
@@ -119,25 +109,11 @@ function print(variants: readonly MatmulVariant[], times: readonly number[][], b
   }
 }
 
-function at(values: readonly number[], share: number): number {
-  return values.toSorted((a, b) => a - b)[Math.floor((values.length - 1) * share)]!;
-}
-
-const numbers = (text: string) => text.split(",").map(Number);
-await new Command("knobs")
-  .argument("<types>", "types of weights: q4_0,q8_0", (text: string) => text.split(","))
-  .option("-t, --threads <n,...>", "compute threads", numbers, [1])
-  .option("-m, --tokens <n,...>", "tokens of a step", numbers, [1])
-  .option("-r, --rounds <n>", "how often each is measured", Number, 15)
-  .option("-v, --variants <id,...>", "variants whose knobs are turned", (text) => text.split(","))
-  .option("-n, --rows <n>", "rows of the matrix", Number, 5632)
-  .option("-k, --columns <n>", "columns of the matrix", Number, 2048)
-  .action(async (types: string[], flags: Flags) => {
-    for (const dtype of types) {
-      for (const threads of flags.threads) {
-        for (const m of flags.tokens) await compare(dtype, threads, m, flags);
-      }
+await bench("node bench/knobs.ts", "TYPE,...", flags, async (given, [types]) => {
+  for (const dtype of types!.split(",")) {
+    for (const threads of given.threads) {
+      for (const m of given.tokens) await compare(dtype, threads, m, given);
     }
-    process.exit();
-  })
-  .parseAsync();
+  }
+  process.exit();
+});

@@ -1,15 +1,10 @@
-// llama.cpp as a contestant, through the npm package node-llama-cpp. It is no dependency of the project (its binaries
-// weigh hundreds of megabytes): it is looked for beside the project, then in the folder that LANTERN_PEERS names.
+// llama.cpp as a contestant, through the npm package node-llama-cpp (peer.ts says where it is looked for).
 //
 // The types below are the part of its interface that is used here, so that this compiles without it.
 
-import { createRequire } from "node:module";
-import { join, resolve } from "node:path";
-import { fileURLToPath, pathToFileURL } from "node:url";
-import { SourceError } from "../src/base/errors.ts";
-import type { Contestant } from "../src/cli/bench/measure.ts";
-
-export const peerPackage = "node-llama-cpp@3.22.1";
+import { pathToFileURL } from "node:url";
+import type { Contestant } from "../apps/cli/bench/measure.ts";
+import { locatePeer } from "./peer.ts";
 
 /** What proposes tokens to a sequence. */
 type TokenPredictor = object;
@@ -82,51 +77,44 @@ interface LlamaPackage {
 export async function loadLlama(): Promise<Llama> {
   const { getLlama } = await loadPackage();
   // maxThreads 0: a context takes exactly the threads that it was told to.
-  return await getLlama({
-    gpu: false,
-    build: "never",
-    maxThreads: 0,
-    logLevel: "error",
-    progressLogs: false,
-  });
+  const quiet = { logLevel: "error", progressLogs: false } as const;
+  return await getLlama({ gpu: false, build: "never", maxThreads: 0, ...quiet });
 }
 
 export async function loadPackage(): Promise<LlamaPackage> {
-  return (await import(pathToFileURL(locate()).href)) as LlamaPackage;
+  const path = locatePeer("node-llama-cpp", "node-llama-cpp@3.22.1");
+  return (await import(pathToFileURL(path).href)) as LlamaPackage;
 }
 
-function locate(): string {
-  const folders = [fileURLToPath(new URL("..", import.meta.url)), process.env.LANTERN_PEERS];
-  for (const folder of folders) {
-    if (!folder) continue;
-    try {
-      return createRequire(join(resolve(folder), "package.json")).resolve("node-llama-cpp");
-    } catch {
-      // Not in this one.
-    }
-  }
-  throw new SourceError(
-    `bench: ${peerPackage} is neither installed in the project nor in the folder of LANTERN_PEERS. Install it anywhere: npm i --prefix DIR ${peerPackage}, then LANTERN_PEERS=DIR npm run bench:peers -- MODEL`,
-  );
-}
-
-export interface LlamaContestant extends Contestant {
-  dispose(): Promise<void>;
+/** Ends what has been opened, the last first. */
+function disposing(...opened: readonly { dispose(): Promise<void> }[]): AsyncDisposable {
+  return {
+    async [Symbol.asyncDispose]() {
+      for (const one of opened.toReversed()) await one.dispose();
+    },
+  };
 }
 
 /** A model with one context: F16 KV cache, flash attention as llama.cpp decides, the prompt in one batch. */
+async function openSequence(llama: Llama, path: string, threads: number, contextSize: number) {
+  const model = await llama.loadModel({ modelPath: path });
+  const context = await model.createContext({ contextSize, batchSize: contextSize, threads });
+  return { model, sequence: context.getSequence(), ...disposing(model, context) };
+}
+
+function rate(count: number, startedMs: number): number {
+  return (count * 1000) / (performance.now() - startedMs);
+}
+
 export async function llamaContestant(
   llama: Llama,
   path: string,
   threads: number,
   contextSize: number,
-): Promise<LlamaContestant> {
-  const model = await llama.loadModel({ modelPath: path });
-  const context = await model.createContext({ contextSize, batchSize: contextSize, threads });
-  const sequence = context.getSequence();
-  const rate = (count: number, startedMs: number): number =>
-    (count * 1000) / (performance.now() - startedMs);
+): Promise<Contestant & AsyncDisposable> {
+  const { sequence, ...opened } = await openSequence(llama, path, threads, contextSize);
   return {
+    ...opened,
     async prompt(tokens) {
       await sequence.clearHistory();
       const started = performance.now();
@@ -144,19 +132,14 @@ export async function llamaContestant(
       await tokens.return();
       return speed;
     },
-    async dispose() {
-      await context.dispose();
-      await model.dispose();
-    },
   };
 }
 
-export interface LlamaEmbedder {
-  embed(tokens: readonly number[]): Promise<void>;
-  dispose(): Promise<void>;
+/** Makes embeddings of texts, one at a time, each in one batch. */
+export interface LlamaEmbedder extends AsyncDisposable {
+  embed(texts: readonly (readonly number[])[]): Promise<void>;
 }
 
-/** A model that makes embeddings, one text at a time, each in one batch. */
 export async function llamaEmbedder(
   llama: Llama,
   path: string,
@@ -167,23 +150,19 @@ export async function llamaEmbedder(
   const sizes = { contextSize, batchSize: contextSize, threads };
   const context = await model.createEmbeddingContext(sizes);
   return {
-    async embed(tokens) {
-      await context.getEmbeddingFor([...tokens]);
-    },
-    async dispose() {
-      await context.dispose();
-      await model.dispose();
+    ...disposing(model, context),
+    async embed(texts) {
+      for (const tokens of texts) await context.getEmbeddingFor([...tokens]);
     },
   };
 }
 
-export interface LlamaGenerator {
+/** Generates with or without a grammar. Its package applies a grammar to the whole vocabulary before each choice. */
+export interface LlamaGenerator extends AsyncDisposable {
   /** Greedy; tokens per second. `grammar`: GBNF; undefined: free text. */
   generate(prompt: string, count: number, grammar: string | undefined): Promise<number>;
-  dispose(): Promise<void>;
 }
 
-/** A model that generates with or without a grammar. Its package applies a grammar to the whole vocabulary before each choice. */
 export async function llamaWithGrammar(
   llama: Llama,
   path: string,
@@ -191,10 +170,9 @@ export async function llamaWithGrammar(
   contextSize: number,
 ): Promise<LlamaGenerator> {
   const { LlamaGrammarEvaluationState: State } = await loadPackage();
-  const model = await llama.loadModel({ modelPath: path });
-  const context = await model.createContext({ contextSize, batchSize: contextSize, threads });
-  const sequence = context.getSequence();
+  const { model, sequence, ...opened } = await openSequence(llama, path, threads, contextSize);
   return {
+    ...opened,
     async generate(prompt, count, grammar) {
       await sequence.clearHistory();
       const compiled = grammar && (await llama.createGrammar({ grammar }));
@@ -208,13 +186,9 @@ export async function llamaWithGrammar(
       for (let i = 1; i < count; i++) {
         if ((await tokens.next()).done) throw new Error(`llama.cpp: only ${i} tokens`);
       }
-      const speed = ((count - 1) * 1000) / (performance.now() - started);
+      const speed = rate(count - 1, started);
       await tokens.return();
       return speed;
-    },
-    async dispose() {
-      await context.dispose();
-      await model.dispose();
     },
   };
 }

@@ -14,46 +14,47 @@
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { open as openFile } from "node:fs/promises";
-import { availableParallelism, loadavg, tmpdir } from "node:os";
-import { join } from "node:path";
-import { parseArgs } from "node:util";
+import { availableParallelism, tmpdir } from "node:os";
+import { basename, join } from "node:path";
+import { measure, median, medianRatio } from "../src/base/measure.ts";
 import { open } from "../src/index.ts";
+import { bench, count, isOn, load, rounded, text, timed, type Values } from "./harness.ts";
 
 const BUFFER_BYTES = 4 << 20;
 
-interface Run {
-  ms: number;
-  bytes: number;
-  /** CPU time of all threads, in ms. */
-  user: number;
-  system: number;
-}
-
-type Kind = "open" | "read" | "pass";
+const flags = {
+  threads: count(availableParallelism(), "t"),
+  rounds: count(5, "r"),
+  cold: isOn,
+  json: isOn,
+  /** Started by this program itself. */
+  child: text(),
+};
 
 /** What is measured; returns the bytes that were read, and what ends it. */
-type Measured = (
-  path: string,
-  threads: number,
-) => Promise<{ bytes: number; end?(): Promise<void> }>;
+type Kind = (path: string, threads: number) => Promise<{ bytes: number; end?(): Promise<void> }>;
 
-const kinds: Readonly<Record<Kind, Measured>> = {
+const kinds: Readonly<Record<string, Kind>> = {
   open: async (path, threads) => {
     const model = await open(path, { threads, backend: "cpu" });
     return { bytes: 0, end: () => model.dispose() };
   },
-  read: (path, threads) => readWhole(path, threads, (bytes) => memoryOf(bytes)),
+  read: (path, threads) => readWhole(path, threads, memoryOf),
   pass: (path, threads) => readWhole(path, threads, () => undefined),
 };
 
+await bench("npm run bench:load --", "MODEL.gguf ...", flags, async (given, paths) => {
+  if (given.child !== undefined) await child(given.child, paths[0]!, given.threads);
+  else for (const path of paths) await compare(path, given);
+});
+
 function memoryOf(bytes: number): Uint8Array {
-  const count = Math.ceil(bytes / 65536);
-  if (count <= 65536) {
-    const narrow = { initial: count, maximum: count, shared: true };
+  const pages = Math.ceil(bytes / 65536);
+  if (pages <= 65536) {
+    const narrow = { initial: pages, maximum: pages, shared: true };
     return new Uint8Array(new WebAssembly.Memory(narrow).buffer);
   }
-  const pages = BigInt(count);
-  const wide = { address: "i64", initial: pages, maximum: pages, shared: true };
+  const wide = { address: "i64", initial: BigInt(pages), maximum: BigInt(pages), shared: true };
   // TypeScript does not know 64-bit memories yet.
   const memory = new WebAssembly.Memory(wide as unknown as WebAssembly.MemoryDescriptor);
   return new Uint8Array(memory.buffer);
@@ -88,94 +89,67 @@ async function readWhole(
   return { bytes: size };
 }
 
+interface Run {
+  readonly ms: number;
+  readonly bytes: number;
+  readonly cpuMs: number;
+}
+
 /** One run, in a process of its own. */
-function measure(kind: Kind, path: string, threads: number, isCold: boolean): Run {
+function runOnce(kind: string, path: string, threads: number, isCold: boolean): Run {
   if (isCold) writeFileSync("/proc/sys/vm/drop_caches", "3");
   const cache = join(tmpdir(), `lantern-bench-load-${process.pid}`);
-  const out = execFileSync(
-    process.execPath,
-    ["--no-warnings", import.meta.filename, "--child", kind, "-t", String(threads), path],
-    {
-      encoding: "utf8",
-      env: { NODE_COMPILE_CACHE: cache, UV_THREADPOOL_SIZE: String(threads), ...process.env },
-      stdio: ["ignore", "pipe", "inherit"],
+  const own = ["--no-warnings", import.meta.filename, "--child", kind, "-t", `${threads}`, path];
+  const out = execFileSync(process.execPath, own, {
+    encoding: "utf8",
+    // With a pool of one, open() waits for itself.
+    env: {
+      NODE_COMPILE_CACHE: cache,
+      UV_THREADPOOL_SIZE: `${Math.max(2, threads)}`,
+      ...process.env,
     },
-  );
+    stdio: ["ignore", "pipe", "inherit"],
+  });
   return JSON.parse(out) as Run;
 }
 
-async function child(kind: Kind, path: string, threads: number): Promise<void> {
-  const before = process.cpuUsage();
-  const started = performance.now();
-  const { bytes, end } = await kinds[kind](path, threads);
-  const ms = performance.now() - started;
-  const { user, system } = process.cpuUsage(before);
-  await end?.(); // threads that end by themselves also fill the compile cache
-  const run: Run = { ms, bytes, user: user / 1000, system: system / 1000 };
-  process.stdout.write(JSON.stringify(run));
+async function child(kind: string, path: string, threads: number): Promise<void> {
+  const { result, ms, cpuMs } = await timed(() => kinds[kind]!(path, threads));
+  await result.end?.(); // threads that end by themselves also fill the compile cache
+  process.stdout.write(JSON.stringify({ ms, cpuMs, bytes: result.bytes } satisfies Run));
 }
 
-function median(numbers: readonly number[]): number {
-  const sorted = numbers.toSorted((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
-}
-
-function compare(path: string, threads: number, rounds: number, isCold: boolean, isJson: boolean) {
-  const order: readonly Kind[] = ["open", "read", "pass"];
-  const runs: Record<Kind, Run[]> = { open: [], read: [], pass: [] };
+async function compare(path: string, given: Values<typeof flags>): Promise<void> {
+  const { threads, rounds, cold, json } = given;
   const loads: number[] = [];
-  measure("open", path, threads, false); // fills the compile cache
-  for (let round = 0; round < rounds; round++) {
-    loads.push(loadavg()[0]!);
-    for (const kind of round % 2 === 0 ? order : order.toReversed()) {
-      runs[kind].push(measure(kind, path, threads, isCold));
-    }
-  }
-  const middle = (kind: Kind, of: (run: Run) => number) => Math.round(median(runs[kind].map(of)));
-  const ratios = runs.open.map(({ ms }, round) => ms / runs.read[round]!.ms);
-  const facts = {
-    model: path.split("/").at(-1),
-    bytes: runs.read[0]!.bytes,
-    threads,
-    cold: isCold,
+  runOnce("open", path, threads, false); // fills the compile cache
+  const { samples } = await measure({
+    contestants: Object.keys(kinds),
     rounds,
+    onRound: () => void loads.push(load()),
+    run: (kind) => runOnce(kind, path, threads, cold),
+  });
+  const [opened, read, pass] = samples as [Run[], Run[], Run[]];
+  const msOf = (runs: readonly Run[]) => runs.map(({ ms }) => ms);
+  const middle = (numbers: readonly number[]) => Math.round(median(numbers));
+  const facts = {
+    model: basename(path),
+    bytes: read[0]!.bytes,
+    ...{ threads, cold, rounds },
     load_average: [Math.min(...loads), Math.max(...loads)],
-    open_ms: middle("open", ({ ms }) => ms),
-    read_ms: middle("read", ({ ms }) => ms),
-    pass_ms: middle("pass", ({ ms }) => ms),
-    open_cpu_ms: middle("open", ({ user, system }) => user + system),
-    read_cpu_ms: middle("read", ({ user, system }) => user + system),
-    ratio: Number(median(ratios).toFixed(2)),
+    open_ms: middle(msOf(opened)),
+    read_ms: middle(msOf(read)),
+    pass_ms: middle(msOf(pass)),
+    open_cpu_ms: middle(opened.map(({ cpuMs }) => cpuMs)),
+    read_cpu_ms: middle(read.map(({ cpuMs }) => cpuMs)),
+    ratio: rounded(medianRatio(msOf(opened), msOf(read)), 2),
   };
-  if (isJson) return void console.log(JSON.stringify(facts));
+  if (json) return console.log(JSON.stringify(facts));
   const s = (ms: number): string => `${(ms / 1000).toFixed(2)} s`;
-  const [least, most] = facts.load_average.map((load) => load.toFixed(1));
+  const [least, most] = facts.load_average.map((one) => one.toFixed(1));
   console.log(
-    `${facts.model}, ${(facts.bytes / 1e9).toFixed(2)} GB, ${threads} threads, ${isCold ? "cold" : "in the page cache"}: ` +
+    `${facts.model}, ${(facts.bytes / 1e9).toFixed(2)} GB, ${threads} threads, ${cold ? "cold" : "in the page cache"}: ` +
       `open ${s(facts.open_ms)} (CPU ${s(facts.open_cpu_ms)}), read ${s(facts.read_ms)} (CPU ${s(facts.read_cpu_ms)}), ` +
       `pass ${s(facts.pass_ms)}; open/read ${facts.ratio.toFixed(2)}, medians of ${rounds}, load average ${least}-${most}`,
   );
 }
-
-const { values: flags, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    threads: { type: "string", short: "t", default: String(availableParallelism()) },
-    rounds: { type: "string", short: "r", default: "5" },
-    cold: { type: "boolean", default: false },
-    json: { type: "boolean", default: false },
-    child: { type: "string" },
-  },
-});
-const threads = Number(flags.threads);
-const rounds = Number(flags.rounds);
-const isWrong = [threads, rounds].some((count) => !(Number.isInteger(count) && count > 0));
-if (positionals.length === 0 || isWrong) {
-  console.error(
-    "usage: npm run bench:load -- MODEL.gguf ... [-t THREADS] [-r ROUNDS] [--cold] [--json]",
-  );
-  process.exit(2);
-}
-if (flags.child) await child(flags.child as Kind, positionals[0]!, threads);
-else for (const path of positionals) compare(path, threads, rounds, flags.cold, flags.json);

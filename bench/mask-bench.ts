@@ -2,6 +2,21 @@
 // (tests/draft2020-12: a list of schemas with tests each), with instances as Python writes them, which MaskBench does.
 
 import { readdirSync, readFileSync, statSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { median, quantile } from "../src/base/measure.ts";
+import { tokenizerFromMetadata } from "../src/tokenizers/from-metadata.ts";
+import type { Tokenizer } from "../src/tokenizers/tokenizer.ts";
+import { ggufMetadata } from "../test/tokenizers/support.ts";
+import { rounded, sum } from "./harness.ts";
+
+const shared =
+  process.env.LANTERN_SHARED ?? fileURLToPath(new URL("../../shared", import.meta.url));
+/** Llama 3's. */
+export const vocabulary: string = `${shared}/vocab/ggml-vocab-llama-bpe.gguf`;
+
+export async function tokenizerOf(path: string): Promise<Tokenizer> {
+  return tokenizerFromMetadata(await ggufMetadata(path));
+}
 
 export interface Case {
   readonly name: string;
@@ -12,13 +27,13 @@ export interface Case {
 /** `only`: files whose name has this text; `every`: the first of so many. */
 export function* cases(
   folder: string,
-  { only, every = "1" }: { only?: string | undefined; every?: string | undefined },
+  { only, every }: { only?: string | undefined; every: number },
 ): Generator<Case> {
   const files = readdirSync(folder)
     .filter((file) => file.endsWith(".json"))
     .sort();
   for (const [i, file] of files.entries()) {
-    if (i % Number(every) !== 0 || (only !== undefined && !file.includes(only))) continue;
+    if (i % every !== 0 || (only !== undefined && !file.includes(only))) continue;
     const path = `${folder}/${file}`;
     if (!statSync(path).isFile()) continue;
     const content = parse(readFileSync(path, "utf8")) as Case | (Case & { description: string })[];
@@ -76,20 +91,14 @@ export function dump(value: unknown): string {
   return `{${pairs.join(", ")}}`;
 }
 
-/** The mean, and what so many of the times are below. */
+/** The mean, and what so large shares of the times do not exceed. */
 export function summary(times: readonly number[]): Record<string, number> {
-  const sorted = Float64Array.from(times).sort();
-  const at = (share: number): number =>
-    sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
-  const mean = sorted.reduce((sum, time) => sum + time, 0) / Math.max(1, sorted.length);
-  const round = (value: number): number => Math.round(value * 10) / 10;
-  return {
-    count: sorted.length,
-    mean: round(mean),
-    p50: round(at(0.5)),
-    p90: round(at(0.9)),
-    p99: round(at(0.99)),
-    "p99.9": round(at(0.999)),
-    most: round(at(1)),
-  };
+  const shares = { p90: 0.9, p99: 0.99, "p99.9": 0.999, most: 1 };
+  const found = Object.entries(shares).map(([name, share]) => [name, quantile(times, share)]);
+  const all = { mean: sum(times) / times.length, p50: median(times), ...Object.fromEntries(found) };
+  const numbers = Object.entries(all as Record<string, number>).map(([name, value]) => [
+    name,
+    rounded(value || 0),
+  ]);
+  return { count: times.length, ...Object.fromEntries(numbers) };
 }

@@ -1,5 +1,5 @@
 // The cases of the conformance table (test/conformance/table.ts) as micro-benchmarks, on one thread: every op at the size of a
-// real model, and matmuls of every tensor type. Not a test: it asserts nothing.
+// real model, and matmuls of every tensor type.
 //
 //     npm run bench:ops -- [part of a name] [--tokens 1,8,64]
 //
@@ -7,10 +7,10 @@
 // results, GFLOP/s a multiply-add as two. The limit is that of this machine ("lantern machine") for the same bytes and
 // operations; values that stay in a cache smaller than the measured ones can exceed it.
 
-import { parseArgs } from "node:util";
-import { evenRoom } from "../src/backends/backend.ts";
+import { evenCapacity } from "../src/backends/backend.ts";
 import { CpuBackend } from "../src/backends/cpu/cpu.ts";
 import { nativeKernels } from "../src/backends/cpu/native/native.ts";
+import { UsageError } from "../src/base/errors.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
 import { Batch } from "../src/graph/batch.ts";
 import { type Cost, graphCost } from "../src/graph/cost.ts";
@@ -20,37 +20,37 @@ import { limitOf } from "../src/limits/roofline.ts";
 import { machineMeasurement } from "../src/machine/machine.ts";
 import { nodeNative } from "../src/platform/node-native.ts";
 import { type BenchCase, benchCases } from "../test/conformance/table.ts";
+import { bench, counts, timed } from "./harness.ts";
 
-const { values, positionals } = parseArgs({
-  options: { tokens: { type: "string" } },
-  allowPositionals: true,
-});
-const asked = values.tokens?.split(",").map(Number);
-if (asked?.some((count) => !(Number.isSafeInteger(count) && count >= 1 && count <= 128))) {
-  throw new Error(`--tokens: got ${values.tokens}, expected numbers from 1 to 128, as in 1,8,64`);
-}
 const kv = dtypeByName("f32")!;
 /** Blocks of the KV cache: room for 128 tokens. */
 const blocks = Int32Array.of(0, 1, 2, 3);
 const native = nativeKernels(nodeNative());
 const machine = await machineMeasurement({ onNote: (note) => console.error(note) });
 
-console.log(
-  `${typeof native === "string" ? `wasm (${native})` : native.target.name}, 1 thread, ${machine.cpu}`,
-);
-console.log(
-  `${"".padEnd(44)} tokens ${"us".padStart(10)} ${"GB/s".padStart(7)} ${"GFLOP/s".padStart(8)} % of limit`,
-);
-const cases = benchCases().filter(({ name }) => name.includes(positionals[0] ?? ""));
-if (cases.length === 0) throw new Error(`no case has "${positionals[0]}" in its name`);
-for (const each of cases) await measure(each);
+const flags = { tokens: counts() };
+await bench("npm run bench:ops --", "[NAME]", flags, async ({ tokens: asked }, [part = ""]) => {
+  if (asked?.some((one) => one > 128)) {
+    throw new UsageError(`--tokens: got ${asked}, expected numbers from 1 to 128, as in 1,8,64`);
+  }
+  const cases = benchCases().filter(({ name }) => name.includes(part));
+  if (cases.length === 0) throw new UsageError(`no case has "${part}" in its name`);
+  const lowering = typeof native === "string" ? `wasm (${native})` : native.target.name;
+  console.log(`${lowering}, 1 thread, ${machine.cpu}`);
+  const columns = [`${"us".padStart(10)}`, "GB/s".padStart(7), "GFLOP/s".padStart(8)].join(" ");
+  console.log(`${"".padEnd(44)} tokens ${columns} % of limit`);
+  for (const each of cases) await measureCase(each, asked);
+});
 
-async function measure({ name, make, tokens: usual }: BenchCase): Promise<void> {
+async function measureCase(
+  { name, make, tokens: usual }: BenchCase,
+  asked: readonly number[] | undefined,
+): Promise<void> {
   const counts = asked ?? usual;
   const { graph, bytesOf, vocab } = make();
   const limits = { maxTokens: Math.max(...counts), maxOutputs: Math.max(...counts) };
   const backend = new CpuBackend({ level: 3, threads: 1, startThread: undefined, native });
-  backend.prepare(makePlan(graph, limits), { ...evenRoom(blocks.length, kv), slots: 2 });
+  backend.prepare(makePlan(graph, limits), { ...evenCapacity(blocks.length, kv), slots: 2 });
   for (const weight of graph.weights) {
     const bytes = bytesOf(weight);
     await backend.upload(weight, async (target, at) => {
@@ -82,15 +82,15 @@ function rates(cost: Cost, best: number): string {
 
 /** Of one call: the best of 20 rounds of about 5 ms, after a warm-up. */
 async function seconds(work: () => Promise<void>): Promise<number> {
+  const round = async (calls: number): Promise<number> => {
+    const { ms } = await timed(async () => {
+      for (let i = 0; i < calls; i++) await work();
+    });
+    return ms / 1000;
+  };
   let calls = 1;
-  while ((await round(work, calls)) < 0.005 && calls < 1e5) calls *= 2;
+  while ((await round(calls)) < 0.005 && calls < 1e5) calls *= 2;
   let best = Number.POSITIVE_INFINITY;
-  for (let i = 0; i < 20; i++) best = Math.min(best, (await round(work, calls)) / calls);
+  for (let i = 0; i < 20; i++) best = Math.min(best, (await round(calls)) / calls);
   return best;
-}
-
-async function round(work: () => Promise<void>, calls: number): Promise<number> {
-  const start = performance.now();
-  for (let i = 0; i < calls; i++) await work();
-  return (performance.now() - start) / 1000;
 }

@@ -1,74 +1,41 @@
-// What a profile costs: the same model opened with and without one, answers of both in turns, medians. Nothing is
-// asserted. On a busy machine the CPU time of the process says more than the clock, so both are given.
+// What a profile costs: the same model opened with and without one, answers of both in turns, medians. On a busy machine the CPU
+// time of the process says more than the clock, so both are given.
 //
 //   node bench/profile-overhead.ts MODEL [tokens] [rounds] [threads]
 
-import { availableParallelism, loadavg } from "node:os";
-import { type Model, open } from "../src/index.ts";
+import { availableParallelism } from "node:os";
+import { measure, median, medianRatio } from "../src/base/measure.ts";
+import { open } from "../src/index.ts";
+import { answer, bench, load } from "./harness.ts";
 
-const [path, tokens = "64", rounds = "15", asked] = process.argv.slice(2);
-if (!path) {
-  console.error("usage: node bench/profile-overhead.ts MODEL [tokens] [rounds] [threads]");
-  process.exit(2);
-}
-const threads = Number(asked ?? availableParallelism());
-
-/** Of one answer. */
-interface Cost {
-  /** By the engine's clock, per token. */
-  readonly ms: number;
-  /** Of all threads of this process, per token. */
-  readonly cpuMs: number;
-}
-
-interface Side {
-  readonly model: Model;
-  readonly costs: Cost[];
-}
-
-const sides: readonly [Side, Side] = [
-  { model: await open(path, { threads, profile: false, speculate: false }), costs: [] },
-  { model: await open(path, { threads, profile: true, speculate: false }), costs: [] },
-];
-
-for (let round = -2; round < Number(rounds); round++) {
-  for (const { model, costs } of round % 2 === 0 ? sides : sides.toReversed()) {
-    const cost = await answer(model);
-    if (round >= 0) costs.push(cost); // the first two warm up
-  }
-}
-for (const { model } of sides) await model.dispose();
-
-console.log(
-  `${threads} threads, load ${loadavg()[0]!.toFixed(2)}; ${tokens} tokens written, median of ${rounds} rounds in turns`,
-);
-for (const [key, name] of [
-  ["ms", "clock"],
-  ["cpuMs", "CPU time"],
-] as const) {
-  const [off, on] = sides.map(({ costs }) => median(costs.map((cost) => cost[key])));
-  // Neighbours in time meet the same machine: the median of their ratios is steadier than the ratio of medians.
-  const ratios = sides[1].costs.map((cost, i) => cost[key] / sides[0].costs[i]![key]);
+const takes = "MODEL [tokens] [rounds] [threads]";
+await bench("node bench/profile-overhead.ts", takes, {}, async (_, [path, ...numbers]) => {
+  const usual = [64, 15, availableParallelism()];
+  const [tokens, rounds, threads] = usual.map((value, i) => Number(numbers[i] ?? value));
+  await using off = await open(path!, { threads: threads!, profile: false });
+  await using on = await open(path!, { threads: threads!, profile: true });
+  const { samples } = await measure({
+    contestants: [off, on],
+    rounds: rounds!,
+    warmUps: 2,
+    run: (model) => answer(model, [1], { maxTokens: tokens! }),
+  });
   console.log(
-    `${name}: ${off!.toFixed(3)} ms per token without, ${on!.toFixed(3)} with: ${percent(on! / off!)}; median of the rounds' ratios ${percent(median(ratios))}`,
+    `${threads} threads, load ${load().toFixed(2)}; ${tokens} tokens written, median of ${rounds} rounds in turns`,
   );
-}
-
-async function answer(model: Model): Promise<Cost> {
-  const before = process.cpuUsage();
-  const options = { temperature: 0, ignoreEos: true, maxTokens: Number(tokens) };
-  const { timings } = await model.generate([1], options).result;
-  const { user, system } = process.cpuUsage(before);
-  return {
-    ms: timings.generatedMs / Number(tokens),
-    cpuMs: (user + system) / 1000 / Number(tokens),
-  };
-}
+  const clock = samples.map((all) => all.map(({ timings }) => timings.generatedMs / tokens!));
+  const cpu = samples.map((all) => all.map((one) => one.cpuMs / tokens!));
+  for (const [name, [without, having]] of [
+    ["clock", clock],
+    ["CPU time", cpu],
+  ] as [string, [number[], number[]]][]) {
+    const [a, b] = [median(without), median(having)];
+    console.log(
+      `${name}: ${a.toFixed(3)} ms per token without, ${b.toFixed(3)} with: ${percent(b / a)}; median of the rounds' ratios ${percent(medianRatio(having, without))}`,
+    );
+  }
+});
 
 function percent(ratio: number): string {
   return `${ratio >= 1 ? "+" : ""}${((ratio - 1) * 100).toFixed(1)}%`;
-}
-
-function median(values: readonly number[]): number {
-  return values.toSorted((a, b) => a - b)[values.length >> 1]!;
 }

@@ -9,18 +9,6 @@ export interface Case {
   readonly temperature: number;
 }
 
-export function median(numbers: readonly number[]): number {
-  const sorted = numbers.toSorted((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
-}
-
-/** The number that this share of all is below. */
-export function quantile(numbers: readonly number[], share: number): number {
-  const sorted = numbers.toSorted((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))]!;
-}
-
 const story =
   "Once upon a time, there was a little girl named Lily. She loved to play in the park with her dog, Max. One day, Lily and Max found a big red ball under a tree. Then Lily's mom called her home.";
 

@@ -9,8 +9,8 @@
 // a batch of d + 1 tokens, by the median of what such batches took, and of d drafts, by their mean. The tokens are those of the runs themselves: in
 // a few hundred rounds, chance alone would differ by some percent from the formula.
 
-import { loadavg } from "node:os";
 import { basename } from "node:path";
+import { measure, median, medianRatio } from "../src/base/measure.ts";
 import { kvDTypeOf } from "../src/dtypes/kv-types.ts";
 import { Engine } from "../src/engine/engine.ts";
 import { generate, type RunControl } from "../src/engine/generator.ts";
@@ -21,14 +21,16 @@ import { chooseBackend } from "../src/load/choose-backend.ts";
 import { templateOf, tokenizerOf } from "../src/load/compose.ts";
 import { chooseOptLevel } from "../src/machine/native.ts";
 import { currentPlatform } from "../src/platform/current.ts";
+import { Random } from "../test/support/random.ts";
+import { load as loadAverage, sum } from "./harness.ts";
 import type { Line } from "./speculate.ts";
-import { cases, median } from "./speculate-cases.ts";
+import { cases } from "./speculate-cases.ts";
 
 export interface ForcedRequest {
   readonly path: string;
   readonly draft: string;
   readonly threads: number;
-  readonly draftThreads: number | "" | undefined;
+  readonly draftThreads: number | undefined;
   readonly tokens: number;
   readonly rounds: number;
   /** undefined: that of the draft model itself. */
@@ -91,12 +93,7 @@ function forced(
   acceptance: number,
   times: DraftTimes,
 ): DrafterKind {
-  let state = 1;
-  // A linear congruential generator: the same errors in every run.
-  const random = () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
+  const random = new Random(1); // the same errors in every run
   return {
     name: "forced",
     start: (prompt, most): Drafter => {
@@ -118,7 +115,7 @@ function forced(
           const count = Math.min(limit, text.length - done);
           for (let i = 0; i < count; i++) {
             const token = text[done + i]!;
-            out[i] = random() < acceptance ? token : token === 0 ? 1 : token - 1;
+            out[i] = random.unit() < acceptance ? token : token === 0 ? 1 : token - 1;
           }
           return Math.max(0, count);
         },
@@ -137,8 +134,8 @@ export async function forcedLines(
   const target = await load(path, threads, backend);
   const small = await load(draft, request.draftThreads || threads, backend);
   const model = new DraftModel(target, small, { endsEarly: false });
-  const { breathe, now } = await currentPlatform();
-  const control: RunControl = { aborted: false, breathe, now };
+  const { yieldThread, now } = await currentPlatform();
+  const control: RunControl = { aborted: false, yieldThread, now };
   const isOwn = acceptance === undefined;
   const told = cases.find(({ name }) => name === "prose")!.prompt;
   const prompt = isOwn
@@ -162,41 +159,43 @@ export async function forcedLines(
     const drafters = [isOwn ? model : forced(model, known, acceptance, times)];
     await run(drafters, depth);
     Object.assign(times, { ms: 0, drafts: 0 });
-    const [plain, fast]: [Awaited<ReturnType<typeof run>>[], Awaited<ReturnType<typeof run>>[]] = [
-      [],
-      [],
+    const { samples } = await measure({
+      contestants: [() => run([], 0), () => run(drafters, depth)],
+      rounds,
+      run: (one) => one(),
+    });
+    const [plainMs, fastMs] = samples.map((runs) => runs.map(({ ms }) => ms)) as [
+      number[],
+      number[],
     ];
-    for (let round = 0; round < rounds; round++) {
-      plain.push(await run([], 0));
-      fast.push(await run(drafters, depth));
-    }
-    const speed = (all: readonly { ms: number }[]) => 1000 / median(all.map(({ ms }) => ms));
-    const drafted = fast.reduce((sum, one) => sum + one.drafted, 0);
-    const accepted = fast.reduce((sum, one) => sum + one.accepted, 0);
-    const batches = fast.reduce((sum, one) => sum + one.batches, 0);
-    const kept = 1 + accepted / fast.reduce((sum, one) => sum + one.draftedBatches, 0);
+    const fast = samples[1]!;
+    const all = (pick: (one: (typeof fast)[number]) => number) => sum(fast.map(pick));
+    const drafted = all((one) => one.drafted);
+    const accepted = all((one) => one.accepted);
+    const batches = all((one) => one.batches);
+    const kept = 1 + accepted / all((one) => one.draftedBatches);
     onLine({
       model: basename(path),
       draft: `${basename(draft)}, ${isOwn ? "own" : `forced ${acceptance}`}`,
       case: `depth ${depth}`,
       threads,
-      ratio: median(fast.map(({ ms }, i) => plain[i]!.ms / ms)),
-      tokensPerSecond: speed(fast),
-      plainTokensPerSecond: speed(plain),
+      ratio: medianRatio(plainMs, fastMs),
+      tokensPerSecond: 1000 / median(fastMs),
+      plainTokensPerSecond: 1000 / median(plainMs),
       drafted,
       accepted,
-      batchTokens: fast.reduce((sum, one) => sum + one.generatedTokens, 0) / batches,
+      batchTokens: all((one) => one.generatedTokens) / batches,
       batchSize: 1 + drafted / batches,
       predicted: isOwn
-        ? median(plain.map(({ ms }, i) => ms / (ms - fast[i]!.saved)))
-        : predictedGain(target, kept, depth, times.ms / times.drafts, 1000 / speed(plain)),
+        ? median(plainMs.map((ms, i) => ms / (ms - fast[i]!.saved)))
+        : predictedGain(target, kept, depth, times.ms / times.drafts, median(plainMs)),
       costs: {
         plain: target.costs.msOf(1),
         batch: target.costs.msOf(depth + 1),
         draft: isOwn ? model.costs.msOf(1) : times.ms / times.drafts / depth,
       },
-      isSame: [...plain, ...fast].every(({ tokenIds }) => `${tokenIds}` === `${known}`),
-      load: loadavg()[0]!,
+      isSame: samples.flat().every(({ tokenIds }) => `${tokenIds}` === `${known}`),
+      load: loadAverage(),
     });
   }
   target.dispose();

@@ -1,11 +1,12 @@
 // node-llama-cpp's own speculation on the cases of bench/speculate.ts, as a ratio to its own speed without: prompt lookup
 // (InputLookupTokenPredictor), or a draft model (DraftSequenceTokenPredictor), with their default options.
 
-import { loadavg } from "node:os";
 import { basename } from "node:path";
+import { measure, median, medianRatio } from "../src/base/measure.ts";
+import { load } from "./harness.ts";
 import { type LlamaSequence, loadLlama, loadPackage } from "./llama-cpp.ts";
 import type { Line } from "./speculate.ts";
-import { type Case, median } from "./speculate-cases.ts";
+import type { Case } from "./speculate-cases.ts";
 
 export interface PeerRequest {
   readonly path: string;
@@ -53,26 +54,27 @@ export async function peerLines(request: PeerRequest, onLine: (line: Line) => vo
     const prompt = model.tokenize(one.prompt, true);
     lookup.updateInputTokens(prompt);
     const { validated, refuted } = fastSequence.tokenPredictions;
-    const plain: Awaited<ReturnType<typeof run>>[] = [];
-    const fast: Awaited<ReturnType<typeof run>>[] = [];
     await run(plainSequence, prompt);
-    for (let round = 0; round < rounds; round++) {
-      plain.push(await run(plainSequence, prompt));
-      fast.push(await run(fastSequence, prompt));
-    }
+    const { samples } = await measure({
+      contestants: [plainSequence, fastSequence],
+      rounds,
+      run: (sequence) => run(sequence, prompt),
+    });
+    const [plain, fast] = samples.map((runs) => runs.map(({ speed }) => speed));
+    const ids = samples.flatMap((runs) => runs.map((one) => one.ids));
     const accepted = fastSequence.tokenPredictions.validated - validated;
     onLine({
       model: basename(path),
       draft: `node-llama-cpp, ${request.draft ? basename(request.draft) : "lookup"}`,
       case: one.name,
       threads,
-      ratio: median(fast.map(({ speed }, i) => speed / plain[i]!.speed)),
-      tokensPerSecond: median(fast.map(({ speed }) => speed)),
-      plainTokensPerSecond: median(plain.map(({ speed }) => speed)),
+      ratio: medianRatio(fast!, plain!),
+      tokensPerSecond: median(fast!),
+      plainTokensPerSecond: median(plain!),
       drafted: accepted + fastSequence.tokenPredictions.refuted - refuted,
       accepted,
-      isSame: [...plain, ...fast].every(({ ids }) => ids === plain[0]!.ids),
-      load: loadavg()[0]!,
+      isSame: ids.every((one) => one === ids[0]),
+      load: load(),
     });
   }
   await context.dispose();

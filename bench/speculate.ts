@@ -16,12 +16,12 @@
 // Models: scripts/make-model.ts writes llama-1b and llama-0.1b with made-up weights; stories15M and stories260K are
 // ggml-org/models on Hugging Face (tinyllamas), minimind2-small is jingyaogong/MiniMind2-Small, converted with "lantern convert".
 
-import { loadavg } from "node:os";
 import { basename } from "node:path";
-import { parseArgs } from "node:util";
-import { LanternError, UsageError } from "../src/base/errors.ts";
+import { UsageError } from "../src/base/errors.ts";
+import { measure, median, quantile } from "../src/base/measure.ts";
 import { type Model, open } from "../src/index.ts";
-import { type Case, cases, median, quantile } from "./speculate-cases.ts";
+import { bench, count, counts, isOn, load, text, texts, type Values } from "./harness.ts";
+import { type Case, cases } from "./speculate-cases.ts";
 import { forcedLines } from "./speculate-forced.ts";
 import { peerLines } from "./speculate-peer.ts";
 
@@ -50,90 +50,109 @@ export interface Line {
   load: number;
 }
 
-const { values: flags, positionals } = parseArgs({
-  allowPositionals: true,
-  args: process.argv.slice(2).map((arg) => (arg === "-md" ? "--model-draft" : arg)),
-  options: {
-    threads: { type: "string", short: "t", default: "1,2" },
-    tokens: { type: "string", short: "n", default: "200" },
-    rounds: { type: "string", short: "r", default: "5" },
-    cases: { type: "string" },
-    "model-draft": { type: "string" },
-    "threads-draft": { type: "string" },
-    backend: { type: "string" },
-    forced: { type: "string" },
-    depths: { type: "string", default: "1,2,3,4,6,8" },
-    peer: { type: "boolean", default: false },
-    json: { type: "boolean", default: false },
-  },
-});
+const flags = {
+  threads: counts([1, 2], "t"),
+  tokens: count(200, "n"),
+  rounds: count(5, "r"),
+  cases: texts(),
+  modelDraft: text(),
+  threadsDraft: count(),
+  backend: text(),
+  forced: text(),
+  depths: counts([1, 2, 3, 4, 6, 8]),
+  peer: isOn,
+  json: isOn,
+};
+type Given = Values<typeof flags>;
 
-const draft = flags["model-draft"];
-const draftThreads = flags["threads-draft"] && Number(flags["threads-draft"]);
-const [tokens, rounds] = [Number(flags.tokens), Number(flags.rounds)];
+const argv = process.argv.slice(2).map((arg) => (arg === "-md" ? "--model-draft" : arg));
+await bench("npm run bench:speculate --", "MODEL.gguf ...", flags, main, argv);
+
+async function main(given: Given, paths: readonly string[]): Promise<void> {
+  const { modelDraft: draft, tokens, rounds, depths, backend, forced, json } = given;
+  const lines: Line[] = [];
+  const add = (line: Line) => {
+    lines.push(line);
+    if (!json) console.log(lineText(line));
+  };
+  for (const path of paths) {
+    for (const threads of given.threads) {
+      const sizes = { path, threads, tokens, rounds };
+      if (forced !== undefined) {
+        if (!draft)
+          throw new UsageError("--forced: a draft model (-md) is needed: its time counts");
+        const acceptance = forced === "own" ? undefined : Number(forced);
+        const { threadsDraft: draftThreads } = given;
+        await forcedLines({ draft, acceptance, backend, depths, draftThreads, ...sizes }, add);
+      } else if (given.peer) {
+        await peerLines({ draft, ...sizes, cases: await promptsOf(path, given) }, add);
+      } else {
+        await ownLines(path, threads, given, add);
+      }
+    }
+  }
+  if (json) console.log(JSON.stringify(lines, null, 1));
+  if (lines.some(({ isSame }) => !isSame)) process.exitCode = 1;
+}
 
 /** With and without in turns, each first in every other round. */
 async function ownLines(
   path: string,
   threads: number,
+  given: Given,
   onLine: (line: Line) => void,
 ): Promise<void> {
-  const model = await open(path, {
+  const { backend, modelDraft: draft, threadsDraft } = given;
+  await using model = await open(path, {
     threads,
-    ...(flags.backend && { backend: flags.backend }),
+    ...(backend && { backend }),
     ...(draft && { draftModel: draft }),
-    ...(draftThreads && { draftThreads }),
+    ...(threadsDraft && { draftThreads: threadsDraft }),
   });
-  try {
-    for (const one of chosenCases()) onLine(await measure(model, one, basename(path), threads));
-  } finally {
-    await model.dispose();
+  for (const one of chosenCases(given)) {
+    const facts = { model: basename(path), draft: draft ? basename(draft) : "n-gram", threads };
+    onLine({ ...facts, ...(await measureCase(model, one, given)) });
   }
 }
 
-async function measure(model: Model, one: Case, name: string, threads: number): Promise<Line> {
+async function measureCase(model: Model, one: Case, { tokens, rounds }: Given) {
   const prompt = await promptOf(model, one);
-  const run = async (speculate: boolean, seed: number) => {
-    const options = { maxTokens: tokens, temperature: one.temperature, seed, speculate };
-    const { timings, text } = await model.generate(prompt, options).result;
-    const { generatedTokens: written, generatedMs } = timings;
-    const { drafted = 0, accepted = 0, batches = written, savedMs = 0 } = timings.speculation ?? {};
-    const speed = (1000 * written) / generatedMs;
-    const batch = { batchTokens: written / batches, batchSize: 1 + drafted / batches };
-    return { text, speed, drafted, accepted, generatedMs, savedMs, ...batch };
-  };
-  const plain: Awaited<ReturnType<typeof run>>[] = [];
-  const fast: Awaited<ReturnType<typeof run>>[] = [];
-  await run(false, 0);
-  await run(true, 0);
-  for (let round = 0; round < rounds; round++) {
-    const isFirst = round % 2 === 0;
-    if (isFirst) plain.push(await run(false, round));
-    fast.push(await run(true, round));
-    if (!isFirst) plain.push(await run(false, round));
-  }
+  const { samples } = await measure({
+    contestants: [false, true],
+    rounds,
+    warmUps: 1,
+    run: async (speculate, round) => {
+      const seed = Math.max(0, round);
+      const options = { maxTokens: tokens, temperature: one.temperature, seed, speculate };
+      const { timings, text } = await model.generate(prompt, options).result;
+      const { generatedTokens: made, generatedMs } = timings;
+      const { drafted = 0, accepted = 0, batches = made, savedMs = 0 } = timings.speculation ?? {};
+      const batch = { batchTokens: made / batches, batchSize: 1 + drafted / batches };
+      const speed = (1000 * made) / generatedMs;
+      return { text, speed, drafted, accepted, generatedMs, savedMs, ...batch };
+    },
+  });
+  const [plain, fast] = samples as [Fast[], Fast[]];
+  type Fast = (typeof samples)[number][number];
+  const of = (pick: (run: Fast) => number) => median(fast.map(pick));
   const ratios = fast.map(({ speed }, i) => speed / plain[i]!.speed);
   return {
-    model: name,
-    draft: draft ? basename(draft) : "n-gram",
     case: one.name,
-    threads,
     ratio: median(ratios),
-    quartiles: [quantile(ratios, 0.25), quantile(ratios, 0.75)],
-    batchTokens: median(fast.map(({ batchTokens }) => batchTokens)),
-    batchSize: median(fast.map(({ batchSize }) => batchSize)),
+    quartiles: [quantile(ratios, 0.25), quantile(ratios, 0.75)] as const,
+    batchTokens: of(({ batchTokens }) => batchTokens),
+    batchSize: of(({ batchSize }) => batchSize),
     predicted: median(plain.map(({ generatedMs: ms }, i) => ms / (ms - fast[i]!.savedMs))),
-    tokensPerSecond: median(fast.map(({ speed }) => speed)),
+    tokensPerSecond: of(({ speed }) => speed),
     plainTokensPerSecond: median(plain.map(({ speed }) => speed)),
-    drafted: median(fast.map(({ drafted }) => drafted)),
-    accepted: median(fast.map(({ accepted }) => accepted)),
+    drafted: of(({ drafted }) => drafted),
+    accepted: of(({ accepted }) => accepted),
     isSame: fast.every(({ text }, round) => text === plain[round]!.text),
-    load: loadavg()[0]!,
+    load: load(),
   };
 }
 
-function chosenCases(): readonly Case[] {
-  const names = flags.cases?.split(",");
+function chosenCases({ cases: names }: Given): readonly Case[] {
   const unknown = names?.find((name) => !cases.some((one) => one.name === name));
   if (unknown !== undefined) {
     const known = cases.map(({ name }) => name).join(", ");
@@ -143,17 +162,14 @@ function chosenCases(): readonly Case[] {
 }
 
 /** The cases with the prompts that this model is given here. */
-async function promptsOf(path: string): Promise<{ name: string; prompt: string }[]> {
-  const model = await open(path);
-  try {
-    const all = chosenCases().map(async (one) => ({
+async function promptsOf(path: string, given: Given): Promise<{ name: string; prompt: string }[]> {
+  await using model = await open(path);
+  return await Promise.all(
+    chosenCases(given).map(async (one) => ({
       name: one.name,
       prompt: await promptOf(model, one),
-    }));
-    return await Promise.all(all);
-  } finally {
-    await model.dispose();
-  }
+    })),
+  );
 }
 
 async function promptOf(model: Model, { asked, prompt }: Case): Promise<string> {
@@ -182,40 +198,4 @@ function lineText(line: Line): string {
 function costsText({ plain, batch, draft }: NonNullable<Line["costs"]>): string {
   const ms = (value: number) => `${value.toFixed(2)} ms`;
   return `a token takes ${ms(plain)}, a batch ${ms(batch)}, a draft ${ms(draft)}`;
-}
-
-async function main(): Promise<void> {
-  if (positionals.length === 0) throw new UsageError("bench: no model was given");
-  const lines: Line[] = [];
-  const add = (line: Line) => {
-    lines.push(line);
-    if (!flags.json) console.log(lineText(line));
-  };
-  for (const path of positionals) {
-    for (const threads of flags.threads.split(",").map(Number)) {
-      if (flags.forced !== undefined) {
-        if (!draft)
-          throw new UsageError("--forced: a draft model (-md) is needed: its time counts");
-        const depths = flags.depths.split(",").map(Number);
-        const acceptance = flags.forced === "own" ? undefined : Number(flags.forced);
-        const sizes = { threads, draftThreads, tokens, rounds, depths };
-        await forcedLines({ path, draft, acceptance, backend: flags.backend, ...sizes }, add);
-      } else if (flags.peer) {
-        const sizes = { threads, tokens, rounds };
-        await peerLines({ path, draft, ...sizes, cases: await promptsOf(path) }, add);
-      } else {
-        await ownLines(path, threads, add);
-      }
-    }
-  }
-  if (flags.json) console.log(JSON.stringify(lines, null, 1));
-  if (lines.some(({ isSame }) => !isSame)) process.exitCode = 1;
-}
-
-try {
-  await main();
-} catch (error) {
-  if (!(error instanceof LanternError)) throw error;
-  console.error(error.message);
-  process.exitCode = 2;
 }

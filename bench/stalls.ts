@@ -1,18 +1,20 @@
 // How long others wait: starts `lantern serve`, lets one client stream an answer, and meanwhile sends hostile requests of
 // 16 MB, and hostile grammars (test/support/hostile-grammars.ts), alone and twenty at once. Prints the stall table: the longest time
-// that the stream stood still during each of them.
+// that the stream stood still during each of them ("gap"), and of it apart how long the next request of that client waited for its first
+// token at most ("first"): the client asks again as soon as it has an answer, and comes from the same address as the hostile ones.
 //
 //   npm run bench:stalls -- MODEL [--only NAME] [--json]
 //
 // The stream is read on a thread of its own, so that making and sending a request does not count.
 
-import { type ChildProcess, spawn } from "node:child_process";
-import { mkdtempSync, readFileSync } from "node:fs";
-import { loadavg, tmpdir } from "node:os";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parseArgs } from "node:util";
+import { setTimeout as pause } from "node:timers/promises";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
+import { memoryMib, startLantern, stop } from "../test/cluster/processes.ts";
 import { type HostileGrammar, hostileGrammars } from "../test/support/hostile-grammars.ts";
+import { bench, isOn, load, text, timed } from "./harness.ts";
 
 /** Below the server's own limit on bodies. */
 const bytes = 15_800_000;
@@ -23,7 +25,7 @@ interface Hostile {
   name: string;
   path: string;
   body(): string;
-  /** Flags of the server for this request: a hostile template comes with the model. */
+  /** Flags of the server for this request. */
   flags?: readonly string[];
   /** Sent at once, instead of one. */
   bodies?(): readonly string[];
@@ -38,112 +40,60 @@ const words = (): string => repeated("The quick brown fox, aged 37, doesn't jump
 const mixed = (): string =>
   Array.from({ length: bytes / 8 }, (_, i) => ((i * 2654435761) >>> 0).toString(36)).join(" ");
 
-const hostiles: readonly Hostile[] = [
-  {
-    name: "nothing",
-    path: "/health",
-    body: () => "",
-  },
-  {
-    name: "prompt of words",
-    path: "/completion",
-    body: () => JSON.stringify({ prompt: words(), n_predict: 1 }),
-  },
-  {
-    name: "prompt of random words",
-    path: "/completion",
-    body: () => JSON.stringify({ prompt: mixed(), n_predict: 1 }),
-  },
-  {
-    name: "prompt of one letter",
-    path: "/completion",
-    body: () => JSON.stringify({ prompt: repeated("a"), n_predict: 1 }),
-  },
-  {
-    name: "prompt of escapes",
-    path: "/completion",
-    body: () => `{"prompt":"${repeated("\\u0416")}","n_predict":1}`,
-  },
-  {
-    name: "chat of one message",
-    path: "/v1/chat/completions",
-    body: () => JSON.stringify({ messages: [{ role: "user", content: words() }], max_tokens: 1 }),
-  },
-  {
-    name: "/tokenize",
-    path: "/tokenize",
-    body: () => JSON.stringify({ content: words() }),
-  },
-  {
-    name: "/tokenize with pieces",
-    path: "/tokenize",
-    body: () => JSON.stringify({ content: mixed(), with_pieces: true }),
-  },
-  { name: "/detokenize", path: "/detokenize", body: () => `{"tokens":${list("300")}}` },
-  {
-    name: "count_tokens",
-    path: "/v1/messages/count_tokens",
-    body: () => JSON.stringify({ model: "MODEL", messages: [{ role: "user", content: words() }] }),
-  },
-  { name: "4M prompts", path: "/v1/completions", body: () => `{"prompt":${list('"a"')}}` },
-  { name: "lists of tokens", path: "/v1/completions", body: () => `{"prompt":${list("[1]")}}` },
-  { name: "tokens", path: "/v1/completions", body: () => `{"prompt":${list("1")}}` },
-  {
-    name: "5M empty messages",
-    path: "/v1/chat/completions",
-    body: () => `{"messages":${list("{}")}}`,
-  },
-  {
-    name: "messages",
-    path: "/v1/chat/completions",
-    body: () => `{"messages":${list('{"role":"user","content":"a"}')}}`,
-  },
-  {
-    name: "parts of a message",
-    path: "/v1/chat/completions",
-    body: () => `{"messages":[{"role":"user","content":${list('{"type":"text","text":"a"}')}}]}`,
-  },
-  {
-    name: "embedding inputs",
-    path: "/v1/embeddings",
-    body: () => `{"input":${list('"a"')}}`,
-  },
-  {
-    name: "2,000 embedding inputs",
-    path: "/v1/embeddings",
-    body: () =>
-      `{"input":[${Array(2000)
-        .fill(JSON.stringify("word ".repeat(1500)))
-        .join(",")}]}`,
-  },
-  {
-    name: "biases",
-    path: "/completion",
-    body: () => `{"prompt":"a","n_predict":1,"logit_bias":${list("[1,1]")}}`,
-  },
-  { name: "brackets", path: "/completion", body: () => "[".repeat(bytes) },
-  { name: "import of a conversation", path: "/lantern/v1/import", body: conversation },
-  {
-    name: "template of loops",
-    path: "/v1/chat/completions",
-    body: () => JSON.stringify({ messages: [{ role: "user", content: "a" }], max_tokens: 1 }),
-    flags: [
-      "--chat-template",
-      "{% for a in range(9999) %}{% for b in range(9999) %}{{ b }}{% endfor %}{% endfor %}",
-    ],
-  },
-  {
-    name: "template of loops, 4,000 messages",
-    path: "/v1/chat/completions",
-    body: () => {
-      const messages = Array.from({ length: 4000 }, () => ({ role: "user", content: "a" }));
-      return JSON.stringify({ messages, max_tokens: 1 });
-    },
-    flags: [
-      "--chat-template",
-      "{% for a in range(9999) %}{% for b in range(9999) %}{{ b }}{% endfor %}{% endfor %}",
-    ],
-  },
+const json = (value: object): string => JSON.stringify(value);
+/** A message that is written to the chat's API, without an answer worth the name. */
+const messagesOf = (content: string, count = 1): string =>
+  json({
+    messages: Array.from({ length: count }, () => ({ role: "user", content })),
+    max_tokens: 1,
+  });
+const chat = "/v1/chat/completions";
+const nested =
+  "{% for a in range(9999) %}{% for b in range(9999) %}{{ b }}{% endfor %}{% endfor %}";
+const promptOf = (text: string): string => json({ prompt: text, n_predict: 1 });
+
+/** By name: the path, and what makes the body; flags of the server, where a hostile template comes with the model. */
+const hostiles: readonly [string, string, () => string, string[]?][] = [
+  ["nothing", "/health", () => ""],
+  ["prompt of words", "/completion", () => promptOf(words())],
+  ["prompt of random words", "/completion", () => promptOf(mixed())],
+  ["prompt of one letter", "/completion", () => promptOf(repeated("a"))],
+  ["prompt of escapes", "/completion", () => `{"prompt":"${repeated("\\u0416")}","n_predict":1}`],
+  ["chat of one message", chat, () => messagesOf(words())],
+  ["/tokenize", "/tokenize", () => json({ content: words() })],
+  ["/tokenize with pieces", "/tokenize", () => json({ content: mixed(), with_pieces: true })],
+  ["/detokenize", "/detokenize", () => `{"tokens":${list("300")}}`],
+  [
+    "count_tokens",
+    "/v1/messages/count_tokens",
+    () => json({ model: "MODEL", messages: [{ role: "user", content: words() }] }),
+  ],
+  ["4M prompts", "/v1/completions", () => `{"prompt":${list('"a"')}}`],
+  ["lists of tokens", "/v1/completions", () => `{"prompt":${list("[1]")}}`],
+  ["tokens", "/v1/completions", () => `{"prompt":${list("1")}}`],
+  ["5M empty messages", chat, () => `{"messages":${list("{}")}}`],
+  ["messages", chat, () => `{"messages":${list('{"role":"user","content":"a"}')}}`],
+  [
+    "parts of a message",
+    chat,
+    () => `{"messages":[{"role":"user","content":${list('{"type":"text","text":"a"}')}}]}`,
+  ],
+  ["embedding inputs", "/v1/embeddings", () => `{"input":${list('"a"')}}`],
+  [
+    "2,000 embedding inputs",
+    "/v1/embeddings",
+    () => json({ input: Array(2000).fill("word ".repeat(1500)) }),
+  ],
+  ["biases", "/completion", () => `{"prompt":"a","n_predict":1,"logit_bias":${list("[1,1]")}}`],
+  ["brackets", "/completion", () => "[".repeat(bytes)],
+  ["import of a conversation", "/lantern/v1/import", conversation],
+  ["template of loops", chat, () => messagesOf("a"), ["--chat-template", nested]],
+  [
+    "template of loops, 4,000 messages",
+    chat,
+    () => messagesOf("a", 4000),
+    ["--chat-template", nested],
+  ],
 ];
 
 function grammarBody({ source }: HostileGrammar): string | undefined {
@@ -190,61 +140,59 @@ function conversation(): string {
   return JSON.stringify(file);
 }
 
-if (isMainThread) await main();
-else await watch(workerData as string);
-
-async function main(): Promise<void> {
-  const { values: flags, positionals } = parseArgs({
-    allowPositionals: true,
-    options: { only: { type: "string" }, json: { type: "boolean", default: false } },
+const flags = { only: text(), json: isOn };
+if (!isMainThread) await watch(workerData as string);
+else {
+  await bench("npm run bench:stalls --", "MODEL", flags, async ({ only, json }, [model]) => {
+    const fixed = hostiles.map(([name, path, body, flags = []]) => ({ name, path, body, flags }));
+    const rows: object[] = [];
+    for (const hostile of [...fixed, ...grammarRows()] as Hostile[]) {
+      if (only !== undefined && !hostile.name.includes(only)) continue;
+      rows.push(await row(model!, hostile, json));
+    }
+    if (json) console.log(JSON.stringify({ load: load(), rows }, null, 2));
   });
-  const [model] = positionals;
-  if (!model) {
-    console.error("usage: npm run bench:stalls -- MODEL [--only NAME] [--json]");
-    process.exit(2);
-  }
-  const rows: object[] = [];
-  for (const hostile of [...hostiles, ...grammarRows()]) {
-    if (flags.only !== undefined && !hostile.name.includes(flags.only)) continue;
-    rows.push(await row(model, hostile, flags.json));
-  }
-  if (flags.json) console.log(JSON.stringify({ load: loadavg()[0], rows }, null, 2));
 }
 
 /** A server of its own for each: one that died or is still busy says nothing of the next request. */
 async function row(model: string, hostile: Hostile, quiet: boolean): Promise<object> {
-  const server = await startServer(model, hostile.flags ?? []);
+  const folder = mkdtempSync(join(tmpdir(), "lantern-stalls-"));
+  const sessions = ["--sessions", join(folder, "sessions.db"), "--no-token", "--no-web"];
+  const own = ["serve", "-m", model, "--port", "0", "--parallel", "4"];
+  const server = await startLantern([...own, ...sessions, ...(hostile.flags ?? [])]);
   try {
-    const { url } = server;
+    const url = server.ready.url as string;
     const { data } = (await (await fetch(`${url}/v1/models`)).json()) as { data: { id: string }[] };
     const worker = new Worker(new URL(import.meta.url), { workerData: url });
-    const ask = async (): Promise<number> =>
+    const ask = async (): Promise<Waits> =>
       await new Promise((resolve) => {
-        worker.once("message", (ms: number) => resolve(ms));
+        worker.once("message", (waits: Waits) => resolve(waits));
         worker.postMessage("gap");
       });
     await new Promise((resolve) => worker.once("message", resolve)); // it streams
     const body = hostile.body().replace('"MODEL"', JSON.stringify(data[0]!.id));
     await pause(500);
     await ask(); // what came before does not count
-    const started = performance.now();
     const bodies = hostile.bodies?.() ?? [body];
-    const answers = await Promise.all(bodies.map((one) => send(url + hostile.path, one)));
+    const { result: answers, ms: tookMs } = await timed(() =>
+      Promise.all(bodies.map((one) => send(url + hostile.path, one))),
+    );
     const answer = answers.map((one) => (answers.length > 1 ? one.slice(0, 3) : one)).join(" ");
-    const tookMs = performance.now() - started;
     await pause(500);
-    const gapMs = await ask();
+    const { gapMs, firstMs } = await ask();
     await worker.terminate();
-    const peakMb = peakMegabytes(server.process.pid!);
-    const found = { name: hostile.name, gapMs, tookMs, peakMb, answer };
+    const peakMib = memoryMib(server, "most");
+    const peakMb = peakMib === undefined ? undefined : Math.round(1.048576 * peakMib);
+    const found = { name: hostile.name, gapMs, firstMs, tookMs, peakMb, answer };
     if (!quiet) {
       console.log(
-        `${hostile.name.padEnd(24)} gap ${gapMs.toFixed(0).padStart(6)} ms   answered in ${(tookMs / 1000).toFixed(2).padStart(6)} s   peak ${String(peakMb ?? "?").padStart(5)} MB   ${answer}`,
+        `${hostile.name.padEnd(24)} gap ${gapMs.toFixed(0).padStart(6)} ms   first ${firstMs.toFixed(0).padStart(6)} ms   answered in ${(tookMs / 1000).toFixed(2).padStart(6)} s   peak ${String(peakMb ?? "?").padStart(5)} MB   ${answer}`,
       );
     }
     return found;
   } finally {
-    server.process.kill("SIGKILL");
+    await stop(server, "SIGKILL");
+    rmSync(folder, { recursive: true, force: true });
   }
 }
 
@@ -264,80 +212,41 @@ async function send(url: string, body: string): Promise<string> {
   }
 }
 
-interface Server {
-  readonly url: string;
-  readonly process: ChildProcess;
+/** The longest pauses: between two pieces of an answer, and from a request to the first piece. */
+interface Waits {
+  gapMs: number;
+  firstMs: number;
 }
 
-async function startServer(model: string, flags: readonly string[]): Promise<Server> {
-  const lantern = join(import.meta.dirname, "..", "bin", "lantern.js");
-  const args = [
-    "serve",
-    "-m",
-    model,
-    "--port",
-    "0",
-    "--sessions",
-    join(mkdtempSync(join(tmpdir(), "lantern-stalls-")), "sessions.db"),
-    "--no-token",
-    "--no-web",
-    "--parallel",
-    "4",
-    ...flags,
-  ];
-  const child = spawn(process.execPath, [lantern, ...args], { stdio: ["ignore", "pipe", "pipe"] });
-  let said = "";
-  const url = await new Promise<string>((resolve, reject) => {
-    const look = (data: Buffer): void => {
-      said += String(data);
-      const found = /http:\/\/[\w.]+:\d+/.exec(said);
-      if (found) resolve(found[0]);
-    };
-    child.stdout.on("data", look);
-    child.stderr.on("data", look);
-    child.once("exit", (code) => reject(new Error(`serve ended with ${code}: ${said}`)));
-  });
-  return { url, process: child };
-}
-
-/** The most memory that a process has had, where the system says. */
-function peakMegabytes(pid: number): number | undefined {
-  try {
-    const found = /VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, "latin1"));
-    return found ? Math.round(Number(found[1]) / 1000) : undefined;
-  } catch {
-    return undefined; // it died, or another system
-  }
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
-}
-
-/** On the other thread: reads one answer after the other, and says how long the longest pause was since it was asked last. */
+/** On the other thread: reads one answer after the other, and says how long the longest pauses were since it was asked last. */
 async function watch(url: string): Promise<void> {
   let last = performance.now();
-  let longest = 0;
+  let waits: Waits = { gapMs: 0, firstMs: 0 };
   let begun = false;
+  let isFirst = true;
   const look = (): void => {
     const now = performance.now();
-    longest = Math.max(longest, now - last);
+    const which = isFirst ? "firstMs" : "gapMs";
+    waits[which] = Math.max(waits[which], now - last);
     last = now;
   };
   parentPort!.on("message", () => {
     look();
-    parentPort!.postMessage(longest);
-    longest = 0;
+    parentPort!.postMessage(waits);
+    waits = { gapMs: 0, firstMs: 0 };
   });
   const fields = { prompt: "Once upon a time", stream: true, ignore_eos: true, n_predict: 200 };
   for (;;) {
     try {
+      isFirst = true;
+      last = performance.now();
       const response = await fetch(`${url}/completion`, {
         method: "POST",
         body: JSON.stringify(fields),
       });
       for await (const _ of response.body!) {
         look();
+        isFirst = false;
         if (!begun) parentPort!.postMessage("begun");
         begun = true;
       }

@@ -1,56 +1,45 @@
-// npm run bench:start: the CPU seconds that a start takes, of all threads: Node itself, --version, --help, a command's help, and a
-// run of one token. Medians of several rounds, one after the other in each round, so that a busy machine is busy for all alike.
+// The CPU seconds that a start takes, of all threads: Node itself, --version, --help, a command's help, and a run of one token. Medians
+// of several rounds in turns, so that a busy machine is busy for all alike.
+//
+//   npm run bench:start -- [--rounds 7] [--launcher bin/lantern.js ...] [--model stories15m]
 
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
+import { measure, summarize } from "../src/base/measure.ts";
+import { bench, count, several, sum, text } from "./harness.ts";
 
-const root = fileURLToPath(new URL("..", import.meta.url));
-const { values } = parseArgs({
-  options: {
-    rounds: { type: "string", default: "7" },
-    launcher: { type: "string", multiple: true, default: [`${root}bin/lantern.js`] },
-    model: { type: "string", default: "stories15m" },
-  },
-});
+const own = fileURLToPath(new URL("../bin/lantern.js", import.meta.url));
+const flags = {
+  rounds: count(7),
+  launcher: several("FILE", [own], (path) => path),
+  model: text("stories15m"),
+};
 
 /** CPU seconds of a program and all that it starts; POSIX shells count them. */
 function cpuSeconds(args: readonly string[]): number {
   const script = '"$0" "$@" > /dev/null 2> /dev/null; times';
-  const { stdout } = spawnSync("sh", ["-c", script, process.execPath, ...args], {
-    encoding: "utf8",
-  });
+  const all = ["-c", script, process.execPath, ...args];
+  const { stdout } = spawnSync("sh", all, { encoding: "utf8" });
   const ofChildren = stdout.trim().split("\n").at(-1)!;
   const parts = [...ofChildren.matchAll(/(\d+)m([\d.]+)s/g)];
-  return parts.reduce(
-    (sum, [, minutes, seconds]) => sum + Number(minutes) * 60 + Number(seconds),
-    0,
-  );
+  return sum(parts.map(([, minutes, seconds]) => Number(minutes) * 60 + Number(seconds)));
 }
 
-const cases: [string, string[]][] = [["node -e 0", ["-e", "0"]]];
-for (const launcher of values.launcher) {
-  for (const args of [
-    ["--version"],
-    ["--help"],
-    ["run", "--help"],
-    ["run", "-n", "1", "-m", values.model],
-  ]) {
-    const shown = values.launcher.length > 1 ? `${launcher} ${args.join(" ")}` : args.join(" ");
-    cases.push([shown, [launcher, ...args]]);
+await bench("npm run bench:start --", "", flags, async ({ rounds, launcher, model }) => {
+  const commands = [["--version"], ["--help"], ["run", "--help"], ["run", "-n", "1", "-m", model]];
+  const contestants = [
+    { name: "node -e 0", args: ["-e", "0"] },
+    ...launcher.flatMap((path) =>
+      commands.map((args) => ({
+        name: (launcher.length > 1 ? [path, ...args] : args).join(" "),
+        args: [path, ...args],
+      })),
+    ),
+  ];
+  const run = ({ args }: { args: readonly string[] }) => cpuSeconds(args);
+  const { samples } = await measure({ contestants, rounds, warmUps: 1, run });
+  for (const [i, { name }] of contestants.entries()) {
+    const { median, min, max } = summarize(samples[i]!);
+    console.log(`${median.toFixed(2)} s  ${name}  (${min.toFixed(2)} to ${max.toFixed(2)})`);
   }
-}
-const seconds = cases.map((): number[] => []);
-for (let round = -1; round < Number(values.rounds); round++) {
-  cases.forEach(([, args], i) => {
-    const taken = cpuSeconds(args);
-    if (round >= 0) seconds[i]!.push(taken); // the first fills caches
-  });
-}
-cases.forEach(([name], i) => {
-  const sorted = seconds[i]!.sort((a, b) => a - b);
-  const median = sorted[Math.floor(sorted.length / 2)]!;
-  console.log(
-    `${median.toFixed(2)} s  ${name}  (${sorted[0]!.toFixed(2)} to ${sorted.at(-1)!.toFixed(2)})`,
-  );
 });

@@ -6,88 +6,61 @@
 // In turns: A, B, both at once. Prints the median of the ratios, tokens per second, CPU time for each token (which says what
 // sharing costs also on a busy machine) and the load average.
 
-import { loadavg } from "node:os";
-import { parseArgs } from "node:util";
+import { basename } from "node:path";
+import { measure, median } from "../src/base/measure.ts";
 import { type Model, open } from "../src/index.ts";
+import { answer, bench, count, isOn, load, rounded, sum, timed } from "./harness.ts";
 
-const { values: flags, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    threads: { type: "string", short: "t" },
-    tokens: { type: "string", short: "n", default: "200" },
-    rounds: { type: "string", short: "r", default: "7" },
-    json: { type: "boolean", default: false },
-  },
-});
-if (positionals.length !== 2) {
-  console.error(
-    "usage: node bench/two-models.ts A.gguf B.gguf [-t THREADS] [-n TOKENS] [-r ROUNDS]",
-  );
-  process.exit(2);
-}
-
-interface Run {
-  tokens: number;
-  ms: number;
-  cpuMs: number;
-}
-
-async function generate(model: Model): Promise<number> {
-  const options = { maxTokens: Number(flags.tokens), temperature: 0, ignoreEos: true };
-  const { timings } = await model.generate("Once upon a time", options).result;
-  return timings.generatedTokens;
-}
-
-async function timed(...models: readonly Model[]): Promise<Run> {
-  const before = process.cpuUsage();
-  const started = performance.now();
-  const counts = await Promise.all(models.map(generate));
-  const ms = performance.now() - started;
-  const { user, system } = process.cpuUsage(before);
-  return { tokens: counts.reduce((a, b) => a + b), ms, cpuMs: (user + system) / 1000 };
-}
-
-function median(numbers: readonly number[]): number {
-  return numbers.toSorted((a, b) => a - b)[numbers.length >> 1]!;
-}
-
-const threads = {
-  speculate: false,
-  ...(flags.threads !== undefined && { threads: Number(flags.threads) }),
+const flags = {
+  threads: count(undefined, "t"),
+  tokens: count(200, "n"),
+  rounds: count(7, "r"),
+  json: isOn,
 };
-const [a, b] = [await open(positionals[0]!, threads), await open(positionals[1]!, threads)];
-await timed(a);
-await timed(b);
-const rounds: { alone: Run[]; both: Run; load: number }[] = [];
-for (let round = 0; round < Number(flags.rounds); round++) {
-  const load = loadavg()[0]!;
-  rounds.push({ alone: [await timed(a), await timed(b)], both: await timed(a, b), load });
-}
-await Promise.all([a.dispose(), b.dispose()]);
-
-const speed = ({ tokens, ms }: Run): number => (1000 * tokens) / ms;
-const cpu = ({ tokens, cpuMs }: Run): number => cpuMs / tokens;
-const facts = {
-  models: positionals.map((path) => path.split("/").at(-1)),
-  rounds: rounds.length,
-  tokens_per_second: [0, 1].map((i) => Math.round(median(rounds.map((r) => speed(r.alone[i]!))))),
-  together: Math.round(median(rounds.map((r) => speed(r.both)))),
-  cpu_ms_per_token: [0, 1].map((i) =>
-    Number(median(rounds.map((r) => cpu(r.alone[i]!))).toFixed(2)),
-  ),
-  together_cpu_ms: Number(median(rounds.map((r) => cpu(r.both))).toFixed(2)),
-  ratio: Number(
-    median(rounds.map((r) => r.alone.reduce((sum, { ms }) => sum + ms, 0) / r.both.ms)).toFixed(2),
-  ),
-  load_average: [Math.min(...rounds.map((r) => r.load)), Math.max(...rounds.map((r) => r.load))],
-};
-if (flags.json) console.log(JSON.stringify(facts));
-else {
+await bench("node bench/two-models.ts", "A.gguf B.gguf", flags, async (values, paths) => {
+  const options = values.threads === undefined ? {} : { threads: values.threads };
+  await using a = await open(paths[0]!, options);
+  await using b = await open(paths[1]!, options);
+  const loads: number[] = [];
+  const { samples } = await measure({
+    contestants: [[a], [b], [a, b]],
+    rounds: values.rounds,
+    warmUps: 1,
+    onRound: () => void loads.push(load()),
+    run: async (models: readonly Model[]) => {
+      const ask = (model: Model) => answer(model, "Once upon a time", { maxTokens: values.tokens });
+      const { result, ms, cpuMs } = await timed(() => Promise.all(models.map(ask)));
+      const tokens = sum(result.map(({ timings }) => timings.generatedTokens));
+      return { ms, speed: (1000 * tokens) / ms, cpu: cpuMs / tokens };
+    },
+  });
+  const of = (which: number, pick: (run: { speed: number; cpu: number }) => number) =>
+    median(samples[which]!.map(pick));
+  const ratios = samples[2]!.map(({ ms }, i) => (samples[0]![i]!.ms + samples[1]![i]!.ms) / ms);
+  const facts = {
+    models: paths.map((path) => basename(path)),
+    rounds: values.rounds,
+    tokens_per_second: [0, 1].map((i) => Math.round(of(i, ({ speed }) => speed))),
+    together: Math.round(of(2, ({ speed }) => speed)),
+    cpu_ms_per_token: [0, 1].map((i) =>
+      rounded(
+        of(i, ({ cpu }) => cpu),
+        2,
+      ),
+    ),
+    together_cpu_ms: rounded(
+      of(2, ({ cpu }) => cpu),
+      2,
+    ),
+    ratio: rounded(median(ratios), 2),
+    load_average: [Math.min(...loads), Math.max(...loads)],
+  };
+  if (values.json) return console.log(JSON.stringify(facts));
   const [first, second] = facts.tokens_per_second;
   console.log(
     `${facts.models.join(" and ")}: alone ${first} and ${second} tokens/s, together ${facts.together}; ` +
       `one after the other they take ${facts.ratio} times as long as at once; ` +
       `CPU per token ${facts.cpu_ms_per_token.join(" and ")} ms alone, ${facts.together_cpu_ms} ms together; ` +
-      `medians of ${facts.rounds}, load average ${facts.load_average.map((l) => l.toFixed(1)).join("-")}`,
+      `medians of ${facts.rounds}, load average ${facts.load_average.map((one) => one.toFixed(1)).join("-")}`,
   );
-}
+});

@@ -1,11 +1,12 @@
-// Which Node the command line runs on. Machine code needs Node 26 (node:ffi); runtimes.json pins one for each platform.
-// Looked for in this order: what LANTERN_RUNTIME names, the one that a checkout's `npm ci` brought, the one that was
-// downloaded into Lantern's cache before, and nowhere else: in a folder above, another user may have put one. Plain
+// Finds the Node that the command line runs on. Machine code needs Node 26 (node:ffi); runtimes.json pins one for each
+// platform. The search order: the one that LANTERN_RUNTIME names, the one of a checkout's `npm ci`, the one that was
+// downloaded into Lantern's cache before, and no others: in a folder above, another user may have put one. Plain
 // JavaScript that an old Node can parse, like the launcher.
 
+"use strict";
+
 // biome-ignore-start lint/style/useNodejsImportProtocol: Node before 12.20 does not know "node:"
-import { spawn } from "child_process";
-import {
+const {
   accessSync,
   constants,
   existsSync,
@@ -13,35 +14,33 @@ import {
   readFileSync,
   realpathSync,
   utimesSync,
-} from "fs";
-import { Socket } from "net";
-import { basename, dirname, join } from "path";
-import { fileURLToPath } from "url";
-import { privateFolder } from "./private-folder.js";
-import { whyUntrusted } from "./trusted-path.js";
+} = require("fs");
+const { basename, dirname, join } = require("path");
+const { privateFolder } = require("./private-folder.js");
+const { whyUntrusted } = require("./trusted-path.js");
 
-// biome-ignore-end lint/style/useNodejsImportProtocol: see above
-
-const here = dirname(fileURLToPath(import.meta.url));
-const root = dirname(here);
+const root = dirname(__dirname);
 const windows = process.platform === "win32";
 const dayMs = 24 * 3600 * 1000;
 
-/** Set for the second Node, so that it can never start a third: "exec", or "watch" where the first one waits for it. */
-export const restartedMark = "LANTERN_RESTARTED";
+/** Set for the second Node, so that it can never start a third: "exec", or "watch" if the first one waits for it. */
+const restartedMark = "LANTERN_RESTARTED";
 const watchedPipe = 3;
 
+/** A thread's youngest objects get 4 MB instead of 1 at first: less is collected while a model is opened. For Nodes that we chose. */
+const ownFlags = ["--min-semi-space-size=4"];
+
 /** The Node that is pinned for this platform; undefined: there is none. */
-export function pinnedRuntime() {
-  const table = JSON.parse(readFileSync(join(here, "runtimes.json"), "utf8"));
+function pinnedRuntime() {
+  const table = JSON.parse(readFileSync(join(__dirname, "runtimes.json"), "utf8"));
   const facts = table.platforms[`${process.platform}-${process.arch}`];
   if (facts === undefined) return undefined;
   const name = `node-v${table.version}-${process.platform}-${process.arch}${windows ? ".exe" : ""}`;
   return Object.assign({ version: table.version, name: name }, facts);
 }
 
-/** A Node 26 that is on this machine already: its path; or, as a sentence, why one that is there is not used. */
-export function findRuntime() {
+/** A Node 26 that is on this machine already: its path; or, as a sentence, the reason why one is not used. */
+function findRuntime() {
   const named = process.env.LANTERN_RUNTIME;
   if (named) return { path: named };
   const pinned = pinnedRuntime();
@@ -53,8 +52,8 @@ export function findRuntime() {
 }
 
 /**
- * What `npm ci` brings into a checkout (tools/runtime): in Lantern's own node_modules, or in the one that Lantern lies in.
- * No folder further up: Node's own search goes up to "/".
+ * The Node that `npm ci` brings into a checkout (tools/runtime): in Lantern's own node_modules, or in the one that Lantern
+ * lies in. No folder further up: Node's own search goes up to "/".
  */
 function besideUs(pinned) {
   const modules = [join(root, "node_modules")];
@@ -65,7 +64,7 @@ function besideUs(pinned) {
     if (!existsSync(node)) continue;
     try {
       const why = whyUntrusted(node, root);
-      // Without links: what was checked is what is started.
+      // Without links: the checked path is the one that is started.
       if (why === undefined) return { path: realpathSync(node) };
       refused = refused || why;
     } catch (error) {
@@ -75,7 +74,7 @@ function besideUs(pinned) {
   return { refused: refused };
 }
 
-/** What src/cli/fetch-runtime.ts downloaded, checked and named so. */
+/** The Node that apps/cli/fetch-runtime.ts downloaded, checked and named. */
 function downloaded(pinned) {
   const folder = privateFolder("runtime");
   if (folder.path === undefined) return undefined;
@@ -87,7 +86,7 @@ function downloaded(pinned) {
     accessSync(node, constants.X_OK);
     if (Date.now() - facts.mtimeMs > dayMs) {
       const now = new Date();
-      utimesSync(node, now, now); // says when it was last used, for whoever cleans up
+      utimesSync(node, now, now); // records its last use, for cleaning up
     }
     return node;
   } catch {
@@ -96,11 +95,12 @@ function downloaded(pinned) {
 }
 
 /**
- * Goes on with another Node: in place of this process where Node can do that (22.15 and newer, not on Windows), so that
- * whoever kills this process kills Lantern; else as a child, which ends when this process ends.
+ * Continues on another Node: it replaces this process if Node can do that (22.15 and newer, not on Windows), so that
+ * killing this process kills Lantern; else it is a child, which ends when this process ends.
  */
-export function restart(node, script) {
-  const args = [script].concat(process.argv.slice(2));
+function restart(node, script) {
+  const flags = process.env.LANTERN_RUNTIME ? [] : ownFlags;
+  const args = flags.concat([script], process.argv.slice(2));
   const env = Object.assign({}, process.env);
   if (process.execve && !windows && isExecutable(node)) {
     env[restartedMark] = "exec";
@@ -108,7 +108,7 @@ export function restart(node, script) {
   }
   env[restartedMark] = "watch";
   const stdio = ["inherit", "inherit", "inherit", "pipe"];
-  const child = spawn(node, args, { stdio: stdio, env: env });
+  const child = require("child_process").spawn(node, args, { stdio: stdio, env: env });
   if (child.stdio[watchedPipe]) child.stdio[watchedPipe].on("error", () => {});
   const signals = ["SIGINT", "SIGTERM", "SIGHUP"];
   const pass = (signal) => {
@@ -131,7 +131,7 @@ export function restart(node, script) {
   });
 }
 
-/** process.execve ends the process when it fails, so what can be seen before is looked at before. */
+/** process.execve ends the process when it fails, so all conditions that can be checked are checked before. */
 function isExecutable(node) {
   try {
     accessSync(node, constants.X_OK);
@@ -142,16 +142,25 @@ function isExecutable(node) {
 }
 
 /** In the child: when the Node that started it is gone (kill -9), the pipe between them closes, and the child ends, too. */
-export function endWithParent() {
+function endWithParent() {
   const mark = process.env[restartedMark];
-  delete process.env[restartedMark]; // what this process starts is none of that business
+  delete process.env[restartedMark]; // processes that this one starts must not inherit it
   if (mark !== "watch") return;
+  const { Socket } = require("net"); // one of the two Nodes needs it, and not always
   const pipe = new Socket({ fd: watchedPipe, readable: true, writable: false });
   pipe.on("error", () => {});
   pipe.on("close", () => {
-    process.kill(process.pid, "SIGTERM"); // closes the port and saves what there is to save
-    setTimeout(() => process.kill(process.pid, "SIGTERM"), 3000).unref(); // a second one ends it, whatever it does
+    process.kill(process.pid, "SIGTERM"); // closes the port and saves open data
+    setTimeout(() => process.kill(process.pid, "SIGTERM"), 3000).unref(); // a second one ends it in any state
   });
   pipe.resume();
   pipe.unref();
 }
+
+// biome-ignore-end lint/style/useNodejsImportProtocol: see above
+
+exports.restartedMark = restartedMark;
+exports.pinnedRuntime = pinnedRuntime;
+exports.findRuntime = findRuntime;
+exports.restart = restart;
+exports.endWithParent = endWithParent;

@@ -1,21 +1,23 @@
-// Whether what lies at a path may be run: nobody may be able to change it who could not change Lantern itself. Every level of
-// the path counts, links and what they lead through included. Plain JavaScript that an old Node can parse, like the launcher;
+// Decides whether the file at a path may be run: only users who could change Lantern itself may be able to change it. Every
+// level of the path counts, links and their targets included. Plain JavaScript that an old Node can parse, like the launcher;
 // src/platform/node-trusted-path.ts is the same for the library, and one test holds both.
 
+"use strict";
+
 // biome-ignore-start lint/style/useNodejsImportProtocol: Node before 12.20 does not know "node:"
-import { lstatSync, readlinkSync } from "fs";
-import { isAbsolute, join, parse } from "path";
+const { lstatSync, readlinkSync } = require("fs");
+const { isAbsolute, join, parse } = require("path");
 
 // biome-ignore-end lint/style/useNodejsImportProtocol: see above
 
 const mostLinks = 40;
 
 /**
- * Why the file or folder is not used, as a sentence; undefined: it can be trusted as much as Lantern's own folder can.
- * Trusted are root, this user, and the owner of Lantern's folder; and the groups that may write on the way to it. Throws
- * where there is nothing.
+ * The reason why the file or folder is not used, as a sentence; undefined: it can be trusted as much as Lantern's own
+ * folder can. Trusted are root, this user, and the owner of Lantern's folder; and the groups that may write on the way
+ * to it. Throws if the path does not exist.
  */
-export function whyUntrusted(path, ownFolder) {
+function whyUntrusted(path, ownFolder) {
   if (!process.getuid) return undefined; // Windows has neither owners nor modes here
   const own = levelsTo(ownFolder);
   const users = [0, process.getuid(), own[own.length - 1].facts.uid];
@@ -33,14 +35,14 @@ export function whyUntrusted(path, ownFolder) {
   return undefined;
 }
 
-/** Whether the mode lets others change it. In a folder like /tmp (sticky) everybody may write, but not rename what is another's. */
+/** Whether the mode lets others change it. In a folder like /tmp (sticky) all users may write, but not rename another's files. */
 function maySet(level, bit) {
   if (level.facts.isSymbolicLink()) return false; // its mode means nothing
   const isSticky = level.facts.isDirectory() && (level.facts.mode & 0o1000) !== 0;
   return (level.facts.mode & bit) !== 0 && !isSticky;
 }
 
-/** What decides what is at the path: every folder on the way, every link, and what is there at last. */
+/** The levels that decide about a path: every folder on the way, every link, and the last file. */
 function levelsTo(path) {
   const levels = [];
   let links = 0;
@@ -65,3 +67,5 @@ function levelsTo(path) {
   }
   return levels;
 }
+
+exports.whyUntrusted = whyUntrusted;

@@ -1,5 +1,5 @@
-// Makes the single-file program: one executable for machines without Node, with Node 26, Lantern and the web app in
-// it. The story model is not included: 61 MB that not everybody needs, downloaded at first use.
+// Makes the single-file program: one executable for machines without Node, with Node 26, Lantern and the web app in it.
+// The story model is not included: 61 MB that only some users need, downloaded at first use.
 //
 //     npm run build:sea                                       for this machine: dist-sea/lantern-linux-arm64
 //     npm run build:sea -- linux-x64 --node path/to/bin/node  for another platform, from its Node of the same version
@@ -34,7 +34,7 @@ mkdirSync(work, { recursive: true });
 
 const web = join(work, "web");
 await build({
-  configFile: join(root, "web", "vite.config.ts"),
+  configFile: join(root, "apps", "web", "vite.config.ts"),
   logLevel: "warn",
   build: { outDir: web },
 });
@@ -76,7 +76,7 @@ if (status !== 0) process.exit(status ?? 1);
 rmSync(work, { recursive: true });
 console.log(`${output}: ${(statSync(output).size / 1e6).toFixed(1)} MB`);
 
-/** One file with everything that the entry imports, except Node's own modules and optional packages. */
+/** Bundles the entry and all of its imports into one file, except Node's own modules and optional packages. */
 async function bundle(entry: string, name: string): Promise<void> {
   await build({
     configFile: false,

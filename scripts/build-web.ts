@@ -9,7 +9,7 @@ const root = fileURLToPath(new URL("../", import.meta.url));
 const built = join(root, "dist", "web", "index.html");
 
 /** The sources of the bundle: the app, and src/, most of which is in the page that computes for a cluster. */
-const sources = ["web", "src"];
+const sources = ["apps/web", "src"];
 
 function newest(folder: string): number {
   return Math.max(
@@ -27,14 +27,14 @@ function isFresh(): boolean {
 }
 
 async function buildWeb(): Promise<void> {
-  // import() alone would take a vite of any folder above, whoever made that.
+  // import() alone would take a vite of any folder above, which another user may have made.
   const isInstalled = existsSync(join(root, "node_modules", "vite", "package.json"));
   const vite = isInstalled ? await import("vite").catch(() => undefined) : undefined;
   if (!vite) {
     console.error("The web app is not built: vite is a development dependency and not installed.");
     return;
   }
-  await vite.build({ configFile: join(root, "web", "vite.config.ts"), logLevel: "warn" });
+  await vite.build({ configFile: join(root, "apps", "web", "vite.config.ts"), logLevel: "warn" });
 }
 
 if (!(process.argv.includes("--if-stale") && isFresh())) await buildWeb();

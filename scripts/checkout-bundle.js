@@ -1,11 +1,12 @@
-// The bundles that a checkout runs instead of its sources (bundle.js). They lie in node_modules/.cache/lantern, in one folder of
-// several: a program that is running goes on with the bundles that it started with, while others are made of newer sources.
+// Manages the bundles that a checkout runs instead of its sources (bundle.js). They lie in node_modules/.cache/lantern, in one
+// folder of several: a running program continues with the bundles that it started with, while others are made of newer sources.
 //
-// Stale code never runs: a bundle counts only if every file that it was made of is still the one that it was, by size, times and
-// number. It is code, so nobody may be able to change it who could not change the checkout itself.
+// Stale code never runs: a bundle counts only if each of its source files is unchanged in size, times and number. It is code, so
+// only users who could change the checkout itself may be able to change it.
 
-import { spawnSync } from "node:child_process";
-import {
+// require() because import would have Node load the dependencies of all exports of its own modules.
+const require = process.getBuiltinModule("node:module").createRequire(import.meta.url);
+const {
   existsSync,
   mkdirSync,
   readdirSync,
@@ -14,17 +15,18 @@ import {
   rmSync,
   statSync,
   writeFileSync,
-} from "node:fs";
-import { join, relative } from "node:path";
-import { fileURLToPath } from "node:url";
-import { whyUntrusted } from "../bin/trusted-path.js";
+} = require("node:fs");
+const { join, relative } = require("node:path");
+const { fileURLToPath } = require("node:url");
+const { whyUntrusted } = require("../bin/trusted-path.js");
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const here = fileURLToPath(import.meta.url);
+const maybe = { throwIfNoEntry: false };
 const folder = join(root, "node_modules", ".cache", "lantern");
-/** Who has read which bundle is the current one gets this long to write down that it uses it. */
+/** The time that a process has between reading which bundle is current and recording that it uses it. */
 const mostMsToStart = 60_000;
-/** What the bundler takes besides the files that it reports. */
+/** Inputs of the bundler besides the files that it reports. */
 const settings = [
   "bin/trusted-path.js",
   "package.json",
@@ -34,10 +36,7 @@ const settings = [
   "node_modules/rolldown/package.json",
 ];
 
-/**
- * The command line's bundle, if it is that of the present sources; undefined: run the sources. `mayMake`: it is made where there
- * is none.
- */
+/** The command line's bundle, if it is that of the present sources; undefined: run the sources. `mayMake`: it is made if there is none. */
 export function bundledMain(mayMake) {
   try {
     return current() ?? (mayMake && make() ? current() : undefined);
@@ -63,8 +62,9 @@ function currentSlot() {
   return existsSync(pointer) ? join(folder, readFileSync(pointer, "utf8")) : undefined;
 }
 
+/** Called for a thousand files at each start: hence no join(), which takes longer than the system. */
 function factsOf(name) {
-  const facts = statSync(join(root, name), { throwIfNoEntry: false });
+  const facts = statSync(root + name, maybe);
   return facts && [facts.size, facts.mtimeMs, facts.ctimeMs, facts.ino];
 }
 
@@ -77,8 +77,9 @@ function make() {
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   if (whyUntrusted(folder, root) !== undefined) return false;
   const lock = join(folder, "lock");
-  if (!locked(lock)) return false; // somebody makes one already
+  if (!locked(lock)) return false; // another process makes one already
   try {
+    const { spawnSync } = require("node:child_process");
     return spawnSync(process.execPath, [here, "make"], { stdio: "ignore" }).status === 0;
   } finally {
     rmSync(lock, { recursive: true, force: true });
@@ -96,7 +97,7 @@ function locked(lock) {
   }
 }
 
-/** A folder that nobody runs from, empty. */
+/** A free folder that no process runs from, empty. */
 function freeSlot() {
   const used = currentSlot();
   for (let number = 0; ; number++) {
@@ -136,7 +137,7 @@ async function makeHere() {
     .map((file) => relative(root, file))
     .concat(settings);
   const facts = names.map((name) => [name, ...factsOf(name)]);
-  // What was changed meanwhile is in the bundle, or not. Times of files have a coarser clock.
+  // Sources that changed meanwhile are in the bundle, or not. Times of files have a coarser clock.
   const isRaced = facts.some(
     ([, , modified, changed]) => Math.max(modified, changed) > since - 100,
   );

@@ -7,8 +7,8 @@
 // With --chat the types are compared on chats, for a model that predicts nothing else: the starts of the text's lines
 // are the user's messages, and the original's answers, in its template, are scored.
 //
-// MODEL is the original (F32, F16 or BF16), in any format. Speeds are medians of rounds in which all types take turns,
-// so that a machine that gets busy affects all alike; on a busy machine the best round says more than the median. The
+// MODEL is the original (F32, F16 or BF16), in any format. Speeds are medians of rounds over all types, so that a
+// machine that gets busy affects all alike; on a busy machine the best round is more reliable than the median. The
 // files are made in a temporary folder, unless --folder is given.
 
 import { mkdir, mkdtemp, readFile, rm, stat } from "node:fs/promises";
@@ -16,6 +16,7 @@ import { cpus, loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { UsageError } from "../src/base/errors.ts";
+import { measure, median } from "../src/base/measure.ts";
 import {
   convert,
   inspect,
@@ -47,7 +48,7 @@ interface Row {
   quality: PerplexityResult;
   /** Tokens per second, one for each round. */
   speeds: number[];
-  /** The most that this machine allows; undefined if it was not measured. */
+  /** The limit of this machine; undefined if it was not measured. */
   limit: number | undefined;
 }
 
@@ -131,16 +132,20 @@ async function rowOf(
   return { type, path, bytes: (await stat(path)).size, quality, speeds: [], limit: undefined };
 }
 
-/** All types take turns; the first round is a warm-up. */
+/** All types take turns; a round before them warms up. */
 async function measureSpeeds(rows: readonly Row[], settings: Settings): Promise<void> {
   await machineMeasurement();
   const models: Model[] = [];
   try {
     for (const { path } of rows) models.push(await open(path, { contextSize: 128 }));
-    for (let round = 0; round <= settings.rounds; round++) {
-      process.stderr.write(`speed: round ${round} of ${settings.rounds}\n`);
-      for (const [at, row] of rows.entries()) await measureSpeed(models[at]!, row, round, settings);
-    }
+    await measure({
+      contestants: [...rows.entries()],
+      rounds: settings.rounds,
+      warmUps: 1,
+      onRound: (round) =>
+        void process.stderr.write(`speed: round ${round + 1} of ${settings.rounds}\n`),
+      run: ([at, row], round) => measureSpeed(models[at]!, row, round, settings),
+    });
   } finally {
     for (const model of models) await model.dispose();
   }
@@ -154,16 +159,12 @@ async function measureSpeed(
 ): Promise<void> {
   const options = { maxTokens: generated, temperature: 0, ignoreEos: true };
   const { timings } = await model.generate(prompt, options).result;
-  if (round === 0) return;
+  if (round < 0) return;
   row.speeds.push((timings.generatedTokens * 1000) / timings.generatedMs);
   row.limit = timings.limits?.generation?.tokensPerSecond;
 }
 
-function median(values: readonly number[]): number {
-  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]!;
-}
-
-/** Ratios are to the original's own perplexity: a saved base has it only approximately (docs/perplexity.md). */
+/** Ratios are to the original's own perplexity: a saved base has it only approximately (docs/use/perplexity.md). */
 function tableOf(rows: readonly Row[], original: PerplexityResult): string {
   const header = [
     "type",

@@ -1,6 +1,6 @@
-// npm run demo:branches -- [MODEL] [TOKENS]: a record of what survives a restart. A server, a session with a beginning of about TOKENS
-// tokens, ten branches of it; the server is killed (kill -9) and started again, and each branch goes on. Prints where each prompt's state
-// came from and when its first token was there.
+// npm run demo:branches -- [MODEL] [TOKENS]: a record of the state that survives a restart. A server, a session with a beginning of about
+// TOKENS tokens, ten branches of it; the server is killed (kill -9) and started again, and each branch continues. Prints the source of
+// each prompt's state and the time of its first token.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";

@@ -29,7 +29,7 @@ if (libraryPath === undefined || source === undefined) {
 }
 
 // A type with a quantizer of its own for a KV cache keeps its "quantizeRow" (compared with the library of arm64, whose bytes
-// are the same where ggml defines them).
+// are the same if ggml defines them).
 
 const row = { arguments: ["pointer", "pointer", "i64"], return: "void" } as const;
 const matrix = {
@@ -79,7 +79,7 @@ interface Exception {
   aborts?: readonly string[];
 }
 
-/** The functions of a type, where they do not follow from its name. */
+/** The functions of a type, if they do not follow from its name. */
 const exceptions: Record<string, Exception> = {
   f32: { read: "(a copy)", write: "(a copy)", weighs: false },
   f16: { read: "ggml_fp16_to_fp32_row", write: "ggml_fp32_to_fp16_row", weighs: false },

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Mesa's lavapipe, a software Vulkan driver, for the tests of the GPU: a second driver finds what the first one forgives.
-# Prints nothing and does nothing where the system's own is new enough. Debian 12's (Mesa 22) cannot index images dynamically, which
-# Dawn demands, so there the one of bookworm-backports is unpacked beside the dependencies, and the system's is left as it is.
+# Prints nothing and does nothing if the system's own is new enough. Debian 12's (Mesa 22) cannot index images dynamically, which
+# Dawn demands, so the one of bookworm-backports is unpacked beside the dependencies there, and the system's is left unchanged.
 # Needs apt-get, dpkg and root (for the libraries that it uses).
 
 set -euo pipefail

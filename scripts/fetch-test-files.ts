@@ -18,7 +18,7 @@ interface PinnedFile {
 
 interface TestedNode {
   version: string;
-  /** Of bin/node in the npm package node-PLATFORM. */
+  /** The pinned bin/node of the npm package node-PLATFORM, by platform. */
   files: Readonly<Record<string, PinnedFile>>;
 }
 

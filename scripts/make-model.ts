@@ -3,15 +3,16 @@
 //   node scripts/make-model.ts SHAPE TYPE OUT.gguf
 //   node scripts/make-model.ts llama-1b q4_0 ~/models/llama-1b-q4_0.gguf
 //
-// Matrices get TYPE, or the type that is part of the shape (MXFP4 experts of gpt-oss); what llama.cpp's quantizer leaves
-// alone (norms, biases, routers) is F32. If a row is not a multiple of the type's block, the tensor gets the
-// type that llama.cpp's quantizer would use, and the script says so. The file gets its name only when it is complete.
+// Matrices get TYPE, or the type that is part of the shape (MXFP4 experts of gpt-oss); tensors that llama.cpp's
+// quantizer leaves alone (norms, biases, routers) are F32. If a row is not a multiple of the type's block, the tensor
+// gets the type that llama.cpp's quantizer would use, and the script says so. The file gets its name only when it is
+// complete.
 
 import { open, rename, rm, statfs } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
+import { ProgressBar } from "../apps/cli/progress.ts";
+import { bytesText, durationText } from "../apps/cli/text.ts";
 import { LanternError, SourceError, UsageError } from "../src/base/errors.ts";
-import { ProgressBar } from "../src/cli/progress.ts";
-import { bytesText, durationText } from "../src/cli/text.ts";
 import { allDTypes } from "../src/dtypes/table.ts";
 import { writeGguf } from "../src/formats/gguf/writer.ts";
 import { nodeTerminal, type Terminal } from "../src/platform/node-cli.ts";

@@ -1,6 +1,6 @@
-// Makes the pictures of the README, docs/images/story.png and limits.png, from the app itself: `lantern serve` on a
-// free port with an empty database and the default model, in a real Chromium. `node scripts/pictures.ts`, on an
-// otherwise idle machine, because the speed is in the picture. LANTERN_CHROMIUM can name the browser.
+// Makes the pictures of README.md and docs/use/limits.md, docs/images/story.png and limits.png, from the app itself: `lantern serve` on a
+// free port with an empty database and the default model, in a real Chromium. `npm run pictures`, on an
+// otherwise idle machine, because the speed is in the picture of the story; `npm run pictures limits.png` takes one alone. LANTERN_CHROMIUM can name the browser.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -99,11 +99,16 @@ async function serve(data: string): Promise<{ url: string; stop(): Promise<void>
 }
 
 const data = mkdtempSync(join(tmpdir(), "lantern-pictures-"));
-await build({ configFile: join(root, "web", "vite.config.ts"), logLevel: "warn" });
+await build({ configFile: join(root, "apps", "web", "vite.config.ts"), logLevel: "warn" });
 const server = await serve(data);
 const browser = await launchBrowser();
 try {
-  for (const picture of pictures) await take(browser, server.url, picture);
+  const named = process.argv.slice(2);
+  for (const picture of pictures) {
+    if (named.length === 0 || named.includes(picture.file)) {
+      await take(browser, server.url, picture);
+    }
+  }
 } finally {
   await browser.close();
   await server.stop();

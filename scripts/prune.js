@@ -1,5 +1,5 @@
-// Removes from dist/ what no user of the package can reach: modules that are only in the bundles (bundle.js), such as those of the
-// server, and types that nothing public names.
+// Removes the files of dist/ that no user of the package can reach: modules that are only in the bundles (bundle.js), such as
+// those of the server, and types that no public type names.
 //
 //     node scripts/prune.js FOLDER
 
@@ -7,10 +7,10 @@ import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 
 const folder = resolve(process.argv[2]);
-/** What package.json exports, and what a page's worker starts with. */
-const entries = ["index.js", "index.d.ts", "threads/worker.js"];
+/** The exports of package.json, and the entry of a page's worker. */
+const entries = ["src/index.js", "src/index.d.ts", "src/threads/worker.js"];
 const kept = ["cli/main.js", "cli/fetch-runtime.js"];
-/** Not the tsc's. */
+/** Folders that tsc does not write. */
 const others = ["start", "web"];
 
 /** The files that are reached from the entries. */

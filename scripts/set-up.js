@@ -1,6 +1,6 @@
-// Makes a fresh checkout ready: runs `npm ci` where the installed packages are not those of package-lock.json, with one line of
-// progress, and does nothing otherwise. `npm start` and `npm test` begin with it, so that nobody has to know about it. Plain
-// JavaScript without dependencies: it runs on the Node that a newcomer has, before Node 26 is there.
+// Makes a fresh checkout ready: runs `npm ci` if the installed packages differ from package-lock.json, with one line of
+// progress, and does nothing otherwise. `npm start` and `npm test` begin with it, so that it needs no mention in the guides.
+// Plain JavaScript without dependencies: it runs on the Node that a newcomer has, before Node 26 is there.
 
 import { spawn } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const leastMajor = 20;
 
-/** The packages of a lock file: path -> what the lock says of it. */
+/** The packages of a lock file: path -> the lock's entry of it. */
 function packagesOf(file) {
   try {
     return JSON.parse(readFileSync(join(root, file), "utf8")).packages;
@@ -22,7 +22,7 @@ function packagesOf(file) {
 const wanted = packagesOf("package-lock.json");
 const paths = Object.keys(wanted).filter((path) => path.startsWith("node_modules/"));
 
-/** npm writes down what it has installed. Optional packages may be missing: most are for other machines. */
+/** npm records the installed packages. Optional packages may be missing: most are for other machines. */
 function isInstalled() {
   const installed = packagesOf("node_modules/.package-lock.json");
   if (installed === undefined) return false;

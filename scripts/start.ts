@@ -1,5 +1,6 @@
-// What `npm start` does before the server: builds the web app where its sources are newer, then puts a story on the screen. The
-// server, which prints the page's address, is the script's last part (package.json), so that Ctrl-C reaches it directly.
+// The first part of `npm start`, before the server: builds the web app if its sources are newer, then puts a story on the
+// screen. The server, which prints the page's address, is the script's last part (package.json), so that Ctrl-C reaches it
+// directly.
 
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -18,6 +19,6 @@ function run(args: readonly string[], env: Readonly<Record<string, string>> = {}
 }
 
 run(["scripts/build-web.ts", "--if-stale"]);
-// Nobody who waits for a page wants kernels to be measured first.
+// A user who waits for a page should not wait for a tune first.
 run(["bin/lantern.js"], { LANTERN_NO_TUNE: "1" });
 console.log();

@@ -1,35 +1,28 @@
 // npm run stress:batch -- [ROUNDS] [SEED] [PART...]: real processes answer batches while they are killed (kill -9) at random moments, run
 // out of disk, get hostile files, are cancelled, expire, and share a store. Every request must have exactly one line in the output, and
-// every text must be the one that the model writes alone. Prints a table; the exit code is 1 if anything was wrong.
+// every text must equal the model's text when it runs alone. Prints a table; the exit code is 1 after any error.
 //
-// Parts: server, cli, disk, hostile, cancel, expiry, two (default: all). A full disk is a tmpfs, where this user may mount one.
+// Parts: server, cli, disk, hostile, cancel, expiry, two (default: all). A full disk is a tmpfs, if this user may mount one.
 
 import { execFileSync, spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { fileURLToPath } from "node:url";
 import { open } from "../src/index.ts";
-import { type Started, startLantern } from "../test/cluster/processes.ts";
-import { Random } from "../test/support/random.ts";
+import { memoryMib, type Started, startLantern, stop } from "../test/cluster/processes.ts";
 import { tinyFile } from "../test/support/tiny-file.ts";
+import { batchOfFile, beginStress, Findings, pause as sleep, uploadOf } from "./stress-harness.ts";
 
-const rounds = Number(process.argv[2] ?? 20);
-const seed = Number(process.argv[3] ?? 1);
-const wanted = process.argv.slice(4);
-if (!Number.isInteger(rounds) || rounds < 1 || !Number.isInteger(seed)) {
-  console.error("usage: npm run stress:batch -- [ROUNDS] [SEED] [PART...]");
-  process.exit(2);
-}
-const random = new Random(seed);
+const stress = beginStress("stress:batch -- [ROUNDS] [SEED] [PART...]", { count: 20, seed: 1 });
+const { count: rounds, random, folder } = stress;
+const findings = new Findings();
 const count = 300;
 const maxTokens = 24;
-const folder = mkdtempSync(join(tmpdir(), "lantern-stress-batch-"));
 const file = await tinyFile({ noTemplate: true });
 const launcher = fileURLToPath(new URL("../bin/lantern.js", import.meta.url));
-const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+const env = { ...process.env, LANTERN_NO_TUNE: "1", LANTERN_NO_LIMIT: "1" };
 const between = (low: number, high: number): number =>
   low + Math.floor(random.unit() * (high - low));
 
@@ -49,7 +42,7 @@ const input = lines.map((line) => `${JSON.stringify(line)}\n`).join("");
 const inputPath = join(folder, "in.jsonl");
 writeFileSync(inputPath, input);
 
-/** What the model writes alone. */
+/** The model's text when it runs alone. */
 const alone = new Map<string, string>();
 {
   await using model = await open(file.path, { threads: 1, contextSize: 512, tuned: false });
@@ -73,7 +66,7 @@ interface Sum {
   wrong: string[];
 }
 
-/** Compares lines of outputs with what they must be. */
+/** Compares lines of outputs with the expected ones. */
 function checked(answers: readonly Answer[], total = count): Sum {
   const sum: Sum = { right: 0, errors: {}, wrong: [] };
   const seen = new Set<string>();
@@ -115,18 +108,10 @@ async function serve(store: string, more: readonly string[] = []): Promise<Start
   return await startLantern([...args, ...own, ...more]);
 }
 
-async function kill({ child, ended }: Started, signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
-  child.kill(signal);
-  await ended;
-}
-
 const urlOf = ({ ready }: Started): string => ready.url as string;
 
 async function upload(url: string, bytes: string | Uint8Array<ArrayBuffer>): Promise<Response> {
-  const form = new FormData();
-  form.set("purpose", "batch");
-  form.set("file", new Blob([bytes]), "in.jsonl");
-  return await fetch(`${url}/v1/files`, { method: "POST", body: form });
+  return await fetch(`${url}/v1/files`, uploadOf(bytes));
 }
 
 interface Batch {
@@ -140,13 +125,11 @@ interface Batch {
 
 async function create(url: string, bytes: string | Uint8Array<ArrayBuffer>): Promise<Batch> {
   const { id } = (await (await upload(url, bytes)).json()) as { id: string };
-  const made = await fetch(`${url}/v1/batches`, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({
-      ...{ input_file_id: id, endpoint: "/v1/completions", completion_window: "24h" },
-    }),
-  });
+  return await createOf(url, id);
+}
+
+async function createOf(url: string, id: string): Promise<Batch> {
+  const made = await fetch(`${url}/v1/batches`, batchOfFile(id, "/v1/completions"));
   return (await made.json()) as Batch;
 }
 
@@ -172,16 +155,11 @@ async function answersOf(url: string, batch: Batch): Promise<Answer[]> {
   return texts.flatMap(parse);
 }
 
-const table: string[] = [];
-let problems = 0;
 function report(part: string, what: string, sum: Pick<Sum, "wrong"> & Partial<Sum>): void {
   const errors = Object.entries(sum.errors ?? {}).map(([code, n]) => `${n} ${code}`);
   const right = sum.right === undefined ? "" : `${sum.right} right`;
-  const found = [right, ...errors, `${sum.wrong.length} wrong`].filter((one) => one !== "");
-  table.push(`| ${part} | ${what} | ${found.join(", ")} |`);
-  console.log(table.at(-1));
-  for (const one of sum.wrong.slice(0, 10)) console.error(`  ${one}`);
-  problems += sum.wrong.length;
+  const found = [right, ...errors].filter((one) => one !== "");
+  findings.add([part, what, found.join(", ")], sum.wrong);
 }
 
 const place = (name: string): string => {
@@ -197,20 +175,19 @@ async function killServer(): Promise<void> {
   let kills = 0;
   for (; kills < rounds; kills++) {
     await sleep(between(0, 700));
-    await kill(server);
+    await stop(server, "SIGKILL");
     server = await serve(store);
     if (["completed", "failed"].includes((await batchOf(urlOf(server), id)).status)) break;
   }
   const batch = await ended(urlOf(server), id);
   const sum = checked(await answersOf(urlOf(server), batch));
-  await kill(server, "SIGTERM");
+  await stop(server);
   report("kill -9 of the server", `${kills} kills, ${count} lines`, sum);
 }
 
 async function killCommand(): Promise<void> {
   const output = join(place("cli"), "out.jsonl");
   const args = ["batch", inputPath, "-o", output, "-m", file.path, "-t", "1", "-c", "512"];
-  const env = { ...process.env, LANTERN_NO_TUNE: "1", LANTERN_NO_LIMIT: "1" };
   const run = () => {
     const child = spawn(process.execPath, [launcher, ...args], { env, stdio: "ignore" });
     const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
@@ -235,7 +212,7 @@ async function fullDisk(): Promise<void> {
   try {
     execFileSync("mount", ["-t", "tmpfs", "-o", "size=16m", "tmpfs", store], { stdio: "ignore" });
   } catch {
-    table.push("| full disk | skipped: this user may not mount a tmpfs | |");
+    report("full disk", "skipped: this user may not mount a tmpfs", { wrong: [] });
     return;
   }
   try {
@@ -263,7 +240,7 @@ async function fullDisk(): Promise<void> {
     rmSync(join(store, "fill"));
     const batch = await ended(url, id);
     const sum = checked(await answersOf(url, batch));
-    await kill(server, "SIGTERM");
+    await stop(server);
     const facts = `16 MiB of tmpfs is full at ${during.request_counts?.completed} lines, then free again; upload meanwhile: ${refused.status}`;
     report("full disk", facts, { ...sum, wrong: [...wrong, ...sum.wrong] });
   } finally {
@@ -271,7 +248,7 @@ async function fullDisk(): Promise<void> {
   }
 }
 
-/** What each hostile file must come to: a refusal of the upload, or a batch that failed and names the line. */
+/** The expected result of each hostile file: a refusal of the upload, or a batch that failed and names the line. */
 async function hostile(): Promise<void> {
   const utf8 = new TextEncoder();
   const good = JSON.stringify(lines[0]);
@@ -316,14 +293,7 @@ async function hostile(): Promise<void> {
     const answer = (await sent.json()) as { id?: string; error?: { message: string } };
     let said = answer.error?.message ?? "";
     if (answer.id !== undefined) {
-      const made = await fetch(`${url}/v1/batches`, {
-        method: "POST",
-        headers: { "content-type": "application/json" },
-        body: JSON.stringify({
-          ...{ input_file_id: answer.id, endpoint: "/v1/completions", completion_window: "24h" },
-        }),
-      });
-      const batch = await ended(url, ((await made.json()) as Batch).id, 60);
+      const batch = await ended(url, (await createOf(url, answer.id)).id, 60);
       said = `${batch.status} ${(batch.errors?.data ?? []).map(({ message }) => message).join("; ")}`;
     }
     if (!expected.test(said)) wrong.push(`${name}: ${said.slice(0, 300)}`);
@@ -331,13 +301,11 @@ async function hostile(): Promise<void> {
   }
   const claim = await claimed(Number(new URL(url).port));
   if (!/^HTTP\/1\.1 4\d\d/.test(claim)) wrong.push(`a claim of 1 GB: ${claim.slice(0, 100)}`);
-  const rss = Number(
-    /VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${server.child.pid}/status`, "utf8"))?.[1],
-  );
+  const most = memoryMib(server, "most");
   const { id } = await create(url, input);
   const sum = checked(await answersOf(url, await ended(url, id)));
-  await kill(server, "SIGTERM");
-  const facts = `${cases.length} files, a claim of 1 GB (${claim.slice(9, 12)}), then ${count} lines; at most ${Math.round(rss / 1024)} MB`;
+  await stop(server);
+  const facts = `${cases.length} files, a claim of 1 GB (${claim.slice(9, 12)}), then ${count} lines; at most ${most?.toFixed(0)} MB`;
   report("hostile files", facts, { ...sum, wrong: [...wrong, ...sum.wrong] });
 }
 
@@ -381,7 +349,7 @@ async function cancelled(): Promise<void> {
     wrong.push(...sum.wrong);
     answered += sum.right;
   }
-  await kill(server, "SIGTERM");
+  await stop(server);
   report("cancelled in the middle", `${times} batches, ${answered} lines answered before`, {
     wrong,
   });
@@ -392,7 +360,7 @@ async function expired(): Promise<void> {
   let server = await serve(store);
   const { id } = await create(urlOf(server), input);
   await sleep(400);
-  await kill(server);
+  await stop(server, "SIGKILL");
   const database = new DatabaseSync(join(store, "b.db"));
   const columns = database.prepare("SELECT name FROM pragma_table_info('batches')").all();
   const column = columns.map(({ name }) => String(name)).find((name) => /expires/.test(name))!;
@@ -401,11 +369,11 @@ async function expired(): Promise<void> {
   server = await serve(store);
   const batch = await ended(urlOf(server), id);
   const sum = checked(await answersOf(urlOf(server), batch));
-  await kill(server, "SIGTERM");
+  await stop(server);
   report("expired after a kill", `state ${batch.status}`, sum);
 }
 
-/** The second process on a store must say so and end, and the first must not notice. */
+/** The second process on a store must report it and end, and the first must not notice. */
 async function two(): Promise<void> {
   const store = place("two");
   const server = await serve(store);
@@ -415,16 +383,15 @@ async function two(): Promise<void> {
   const listed = await fetch(`${urlOf(second)}/v1/batches`);
   const said = await listed.text();
   if (listed.status !== 503 || !/another process/.test(said)) wrong.push(said.slice(0, 300));
-  await kill(second, "SIGTERM");
+  await stop(second);
   const sum = checked(await answersOf(urlOf(server), await ended(urlOf(server), id)));
-  await kill(server, "SIGTERM");
+  await stop(server);
   report("two servers, one store", "the second serves without batches (503), which says why", {
     ...sum,
     wrong: [...wrong, ...sum.wrong],
   });
   const output = join(store, "out.jsonl");
   const args = ["batch", inputPath, "-o", output, "-m", file.path, "-t", "1", "-c", "512"];
-  const env = { ...process.env, LANTERN_NO_TUNE: "1", LANTERN_NO_LIMIT: "1" };
   const runs = [0, 1].map(() => {
     const child = spawn(process.execPath, [launcher, ...args], { env });
     let said = "";
@@ -449,21 +416,11 @@ async function two(): Promise<void> {
   );
 }
 
-const parts: Readonly<Record<string, () => Promise<void>>> = {
-  ...{ server: killServer, cli: killCommand, disk: fullDisk, hostile },
-  ...{ cancel: cancelled, expiry: expired, two },
-};
 try {
-  for (const [name, part] of Object.entries(parts)) {
-    if (wanted.length > 0 && !wanted.includes(name)) continue;
-    await part().catch((error: unknown) => {
-      report(name, "it ended with an error", { wrong: [String(error)] });
-    });
-  }
-  console.log(`\n| what | how | came of it |\n|---|---|---|\n${table.join("\n")}`);
-  console.log(`seed ${seed}`);
+  await findings.run(stress, ["what", "how", "came of it"], {
+    ...{ server: killServer, cli: killCommand, disk: fullDisk, hostile },
+    ...{ cancel: cancelled, expiry: expired, two },
+  });
 } finally {
-  rmSync(folder, { recursive: true, force: true });
   file.remove();
 }
-process.exitCode = problems > 0 ? 1 : 0;

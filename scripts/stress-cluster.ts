@@ -1,32 +1,28 @@
-// npm run stress:cluster -- [REQUESTS] [SEED]: a cluster of processes (three NATS servers, three workers, two gateways) answers requests
-// while its parts are killed (kill -9), stopped, slowed down and cut off. Half of the requests are streamed chats, half are lines of a batch; each
-// goes to either gateway, as behind a load balancer. Each must be answered exactly once, with the text that the model writes alone.
-// Prints a table of the faults and what came of them.
+// npm run stress:cluster -- [REQUESTS] [SEED]: a cluster of processes (three NATS servers, three workers, two gateways) answers requests while its
+// parts are killed (kill -9), stopped, slowed down and cut off. Half of the requests are streamed chats, half are lines of a batch; each goes to
+// either gateway, as behind a load balancer. Each must be answered exactly once, with the model's text when it runs alone. Prints a table of the
+// faults and their results.
 //
-// The worker that is cut off is in a network namespace of its own, where this machine allows one.
+// The worker that is cut off is in a network namespace of its own, if this machine allows one.
 
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { open } from "../src/index.ts";
 import { type Started, startLantern } from "../test/cluster/processes.ts";
 import { startNats } from "../test/support/nats-servers.ts";
-import { Random } from "../test/support/random.ts";
 import { tinyFile } from "../test/support/tiny-file.ts";
+import { batchOfFile, beginStress, postOf, pause as sleep, uploadOf } from "./stress-harness.ts";
 
-const requests = Number(process.argv[2] ?? 2000);
-const seed = Number(process.argv[3] ?? 1);
-if (!Number.isInteger(requests) || requests < 10) {
-  console.error("usage: npm run stress:cluster -- [REQUESTS] [SEED]");
-  process.exit(2);
-}
-const random = new Random(seed);
+const usual = { count: 2000, seed: 1, least: 10 };
+const {
+  count: requests,
+  seed,
+  random,
+  folder,
+} = beginStress("stress:cluster -- [REQUESTS] [SEED]", usual);
 const maxTokens = 24;
 const clients = 16;
-const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-const folder = mkdtempSync(join(tmpdir(), "lantern-stress-"));
 const file = await tinyFile();
 const space = makeNamespace();
 const nats = await startNats(3, space ? "0.0.0.0" : "127.0.0.1");
@@ -40,7 +36,7 @@ const own = await open(file.path, { threads: 1, contextSize: 512, tuned: false }
 const question = (at: number): string => `${at % 97} the cat ${"sat ".repeat(at % 13)}`;
 const known = new Map<string, Promise<string>>();
 
-/** What the model writes alone. */
+/** The model's text when it runs alone. */
 function expected(at: number): Promise<string> {
   const text = question(at);
   const made = known.get(text) ?? writeAlone(text);
@@ -68,7 +64,7 @@ async function startWorker(at: number): Promise<void> {
     ...(isInside && { within: ["ip", "netns", "exec", space.name] }),
   });
   workers[at] = started;
-  // As a supervisor does: whoever dies is started again.
+  // Restarts a process that has died, as a supervisor does.
   void started.ended.then(() => {
     if (isOver) return;
     deaths++;
@@ -78,7 +74,7 @@ async function startWorker(at: number): Promise<void> {
 
 let deaths = 0;
 
-/** Each has a store of its own, which it has again when it is started again. */
+/** Each gateway has a store of its own, which it opens again after a restart. */
 async function startGateway(at: number, port: number): Promise<void> {
   const store = ["--no-sessions", "--batches", join(folder, `batches-${at}.db`)];
   const args = ["serve", "--cluster", servers, "--port", String(port), "--no-web", ...store];
@@ -92,15 +88,12 @@ interface Counts {
 }
 const chats: Counts = { right: 0, wrong: [], retries: 0 };
 
-/** One streamed chat; asked again as a client would, where the gateway is gone or has no room. */
+/** One streamed chat; repeated as a client would, if the gateway is gone or full. */
 async function chat(at: number): Promise<void> {
   for (;;) {
     try {
-      const response = await fetch(`${anyUrl()}/v1/chat/completions`, {
-        method: "POST",
-        headers: { "content-type": "application/json" },
-        body: JSON.stringify({ ...bodyOf(question(at)), stream: true }),
-      });
+      const asked = postOf({ ...bodyOf(question(at)), stream: true });
+      const response = await fetch(`${anyUrl()}/v1/chat/completions`, asked);
       if (response.status !== 200) throw new Error(`status ${response.status}`);
       const text = textOf(await response.text());
       const wanted = await expected(at);
@@ -117,7 +110,7 @@ async function chat(at: number): Promise<void> {
   }
 }
 
-/** The text of a whole stream; throws where it has no end. */
+/** The text of a whole stream; throws if it has no end. */
 function textOf(stream: string): string {
   const events = stream.split("\n").filter((line) => line.startsWith("data: "));
   if (events.at(-1) !== "data: [DONE]") throw new Error("the stream broke off");
@@ -139,22 +132,9 @@ async function startBatch(count: number, poisonAt: number): Promise<string> {
     ...{ custom_id: String(at), method: "POST", url: "/v1/chat/completions" },
     body: bodyOf(at === poisonAt ? "POISON" : question(at)),
   }));
-  const form = new FormData();
-  form.set("purpose", "batch");
-  form.set(
-    "file",
-    new File([lines.map((line) => `${JSON.stringify(line)}\n`).join("")], "in.jsonl"),
-  );
-  const input = (await (await api("/v1/files", { method: "POST", body: form })).json()) as {
-    id: string;
-  };
-  const made = await api("/v1/batches", {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({
-      ...{ input_file_id: input.id, endpoint: "/v1/chat/completions", completion_window: "24h" },
-    }),
-  });
+  const text = lines.map((line) => `${JSON.stringify(line)}\n`).join("");
+  const input = (await (await api("/v1/files", uploadOf(text))).json()) as { id: string };
+  const made = await api("/v1/batches", batchOfFile(input.id, "/v1/chat/completions"));
   return ((await made.json()) as { id: string }).id;
 }
 
@@ -184,7 +164,7 @@ async function endOfBatch(id: string): Promise<Line[]> {
 
 const faults: Record<string, number> = {};
 
-/** One fault after the other, until all is answered. */
+/** One fault after the other, until all requests are answered. */
 async function breakThings(): Promise<void> {
   const kinds: readonly [name: string, happen: () => Promise<void>, most?: number][] = [
     [
@@ -349,5 +329,4 @@ try {
   nats.close();
   space?.remove();
   file.remove();
-  rmSync(folder, { recursive: true, force: true });
 }

@@ -1,27 +1,20 @@
 // npm run stress:models -- [ROUNDS] [SEED] [PART...]: a real `lantern serve --models-dir ... --models-preset ...` loads and unloads models while
-// clients stream from all of them, and its file of presets is changed (SIGHUP), sometimes to a broken one. Every answer must be the
-// text that the model writes alone, and memory must come back. And servers that are ended (SIGTERM) while a model is loaded.
+// clients stream from all of them, and its file of presets is changed (SIGHUP), sometimes to a broken one. Every answer must equal the model's
+// text when it runs alone, and memory must come back. And servers that are ended (SIGTERM) while a model is loaded.
 //
-// Parts: traffic, term (default: both). Prints a table; the exit code is 1 if anything was wrong.
+// Parts: traffic, term (default: both). Prints a table; the exit code is 1 after any error.
 
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { open } from "../src/index.ts";
-import { type Started, startLantern } from "../test/cluster/processes.ts";
+import { memoryMib, type Started, startLantern, stop } from "../test/cluster/processes.ts";
 import { Random } from "../test/support/random.ts";
 import { tinyGguf } from "../test/support/tiny-file.ts";
+import { beginStress, Findings, postOf, pause as sleep } from "./stress-harness.ts";
 
-const rounds = Number(process.argv[2] ?? 200);
-const seed = Number(process.argv[3] ?? 1);
-const wanted = process.argv.slice(4);
-if (!Number.isInteger(rounds) || rounds < 1 || !Number.isInteger(seed)) {
-  console.error("usage: npm run stress:models -- [ROUNDS] [SEED] [PART...]");
-  process.exit(2);
-}
-const random = new Random(seed);
-const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
-const folder = mkdtempSync(join(tmpdir(), "lantern-stress-models-"));
+const stress = beginStress("stress:models -- [ROUNDS] [SEED] [PART...]", { count: 200, seed: 1 });
+const { count: rounds, seed, random, folder } = stress;
+const findings = new Findings();
 const models = join(folder, "models");
 const preset = join(folder, "presets.toml");
 mkdirSync(models);
@@ -46,25 +39,13 @@ async function serve(): Promise<Started> {
   return await startLantern([...args, ...own, "--threads", "1"]);
 }
 
-const rssOf = ({ child }: Started): number => {
-  const status = readFileSync(`/proc/${child.pid}/status`, "utf8");
-  return Math.round(Number(/VmRSS:\s+(\d+)/.exec(status)![1]) / 1024);
-};
+const rssOf = (server: Started): number => Math.round(memoryMib(server)!);
 
 /** A streamed answer; undefined: the server refused it, with a reason that clients can act upon. */
 async function ask(url: string, id: string, signal?: AbortSignal): Promise<string | undefined> {
+  const fields = { max_tokens: maxTokens, temperature: 0, ignore_eos: true, stream: true };
   const response = await fetch(`${url}/v1/completions`, {
-    ...{ method: "POST", headers: { "content-type": "application/json" } },
-    body: JSON.stringify({
-      ...{
-        model: id,
-        prompt,
-        max_tokens: maxTokens,
-        temperature: 0,
-        ignore_eos: true,
-        stream: true,
-      },
-    }),
+    ...postOf({ model: id, prompt, ...fields }),
     ...(signal && { signal }),
   });
   const text = await response.text();
@@ -78,14 +59,6 @@ async function ask(url: string, id: string, signal?: AbortSignal): Promise<strin
     .map((one) => JSON.parse(one.slice(6)) as { choices: { text: string }[] })
     .map(({ choices }) => choices[0]?.text ?? "")
     .join("");
-}
-
-const table: string[] = [];
-let problems = 0;
-function report(what: string, found: string, wrong: readonly string[]): void {
-  table.push(`| ${what} | ${found}, ${wrong.length} wrong |`);
-  for (const one of wrong.slice(0, 10)) console.error(`  ${one}`);
-  problems += wrong.length;
 }
 
 async function traffic(): Promise<void> {
@@ -119,9 +92,7 @@ async function traffic(): Promise<void> {
   const sizes: number[] = [];
   for (let round = 0; round < rounds; round++) {
     const path = random.unit() < 0.5 ? "/models/load" : "/models/unload";
-    const body = JSON.stringify({ model: random.pick(ids) });
-    const headers = { "content-type": "application/json" };
-    const response = await fetch(`${url}${path}`, { method: "POST", headers, body });
+    const response = await fetch(`${url}${path}`, postOf({ model: random.pick(ids) }));
     await response.text();
     if (response.status >= 500) wrong.push(`${path}: ${response.status}`);
     acts++;
@@ -141,9 +112,7 @@ async function traffic(): Promise<void> {
   isOver = true;
   await Promise.all(clients);
   for (const id of ids) {
-    const body = JSON.stringify({ model: id });
-    const headers = { "content-type": "application/json" };
-    await (await fetch(`${url}/models/unload`, { method: "POST", headers, body })).text();
+    await (await fetch(`${url}/models/unload`, postOf({ model: id }))).text();
   }
   await sleep(1000);
   sizes.push(rssOf(server));
@@ -154,14 +123,14 @@ async function traffic(): Promise<void> {
   const half = Math.floor(sizes.length / 2);
   const grown = sizes.at(-1)! - Math.max(...sizes.slice(0, half));
   if (grown > 100) wrong.push(`memory grew by ${grown} MB: ${sizes.join(", ")}`);
-  const exit = new Promise<number | null>((resolve) => server.child.once("exit", resolve));
-  server.child.kill("SIGTERM");
-  const code = await exit;
+  const code = await stop(server);
   if (code !== 0) wrong.push(`exit code ${code}: ${server.said.join("\n")}`);
   const facts = `${acts} loads and unloads, ${read} SIGHUP with a good file, ${broken} with a broken one`;
-  report(
-    `${facts}, 4 clients that stream`,
-    `${answers} answers, ${refused} refused because somebody unloaded, ${left} left; ${sizes.join(", ")} MB`,
+  findings.add(
+    [
+      `${facts}, 4 clients that stream`,
+      `${answers} answers, ${refused} refused because somebody unloaded, ${left} left; ${sizes.join(", ")} MB`,
+    ],
     wrong,
   );
 }
@@ -191,30 +160,27 @@ async function term(): Promise<void> {
     const asking = ids.map((id) => ask(url, id).catch(() => void cut++));
     await sleep(random.below(60));
     const children = childrenOf(server.child.pid!);
-    const exit = new Promise<number | null>((resolve) => server.child.once("exit", resolve));
-    server.child.kill("SIGTERM");
-    const code = await Promise.race([exit, sleep(30_000).then(() => "none within 30 s")]);
+    const late = sleep(30_000).then(() => "none within 30 s");
+    const code = await Promise.race([stop(server), late]);
     if (code !== 0) wrong.push(`exit code ${code}: ${server.said.join("\n")}`);
     await Promise.all(asking);
     const orphans = children.filter((pid) => childrenOf(1).includes(pid));
     if (orphans.length > 0) wrong.push(`${orphans.length} processes are left`);
   }
-  report(
-    `SIGTERM while models are loaded, ${times} servers`,
-    `all end with 0; ${cut} of ${times * ids.length} requests were cut off`,
+  findings.add(
+    [
+      `SIGTERM while models are loaded, ${times} servers`,
+      `all end with 0; ${cut} of ${times * ids.length} requests were cut off`,
+    ],
     wrong,
   );
 }
 
-const parts: Readonly<Record<string, () => Promise<void>>> = { traffic, term };
-try {
-  for (const [name, part] of Object.entries(parts)) {
-    if (wanted.length > 0 && !wanted.includes(name)) continue;
-    writeFileSync(preset, settings(256));
-    await part().catch((error: unknown) => report(name, "it ended with an error", [String(error)]));
-  }
-  console.log(`| what | came of it |\n|---|---|\n${table.join("\n")}\nseed ${seed}`);
-} finally {
-  rmSync(folder, { recursive: true, force: true });
-}
-process.exit(problems > 0 ? 1 : 0); // a timer of a server that has ended must not keep it
+const withPresets = (part: () => Promise<void>) => async () => {
+  writeFileSync(preset, settings(256));
+  await part();
+};
+await findings.run(stress, ["what", "came of it"], {
+  ...{ traffic: withPresets(traffic), term: withPresets(term) },
+});
+process.exit(); // a timer of a server that has ended must not keep it

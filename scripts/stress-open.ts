@@ -1,4 +1,4 @@
-// Opens a model, generates a few tokens and disposes it, many times in one process, and prints what the process holds:
+// Opens a model, generates a few tokens and disposes it, many times in one process, and prints the process's resources:
 // resident memory, JavaScript heap, external memory, threads, file descriptors and memory mappings. A leak grows with
 // the cycles. It ends with a comparison of the first hundred cycles with the last, and exits with 1 if threads,
 // descriptors or mappings have grown.

@@ -1,14 +1,16 @@
 // npm run stress:streams -- [STREAMS] [lantern serve's flags]: opens 60 long streams of each protocol and reads none, and measures how
 // long the next short request waits, of another client and of the same. Prints a table. A client is a key here.
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { startLantern } from "../test/cluster/processes.ts";
+import { beginStress, pause as sleep } from "./stress-harness.ts";
 
 const args = process.argv.slice(2);
-const streams = /^\d+$/.test(args[0] ?? "") ? Number(args.shift()) : 60;
+const own = /^\d+$/.test(args[0] ?? "") ? [args.shift()!] : [];
+const usage = "stress:streams -- [STREAMS] [lantern serve's flags]";
+const { count: streams, folder } = beginStress(usage, { count: 60, seed: 1 }, own);
 const model = "stories15m";
 const text = "Once upon a time";
 const messages = [{ role: "user", content: text }];
@@ -23,7 +25,6 @@ const protocols: Readonly<Record<string, object>> = {
   "/api/generate": { model, prompt: text, options: { num_predict: 2000 } },
 };
 
-const folder = mkdtempSync(join(tmpdir(), "lantern-streams-"));
 const keys = join(folder, "keys");
 writeFileSync(keys, "greedy\nother\n", { mode: 0o600 });
 const flags = ["--port", "0", "--no-web", "--no-sessions", "--no-batches", "--api-key-file", keys];
@@ -69,7 +70,6 @@ async function open(): Promise<number> {
   return of("processing") + of("deferred");
 }
 
-const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const alone = await wait("other");
 console.log(`The next request alone: ${alone} s\n`);
 console.log(`${streams} unread streams of    | another client, s | the same client, s`);
@@ -88,5 +88,4 @@ try {
   }
 } finally {
   child.kill("SIGKILL");
-  rmSync(folder, { recursive: true, force: true });
 }

@@ -25,7 +25,7 @@ import { Random } from "../test/support/random.ts";
 import { f32, type Shape, shapes, text, u32 } from "./synthetic-shapes.ts";
 import { syntheticVocabulary } from "./synthetic-vocabulary.ts";
 
-/** What llama.cpp's quantizer uses if a row is not a multiple of the block; F16 if that does not fit either. */
+/** The types that llama.cpp's quantizer uses if a row is not a multiple of the block; F16 if that does not fit either. */
 const fallbacks: Readonly<Record<string, string>> = {
   iq1_s: "iq4_nl",
   iq1_m: "iq4_nl",
@@ -49,16 +49,16 @@ const activationTypes: readonly string[] = ["q8_1", "q8_k"];
 
 /** The most values made of each type; tensors repeat them. */
 const mostPoolElements = 1 << 20;
-/** How far tensors that stay F32 are from their centers. */
+/** The deviation of tensors that stay F32 from their centers. */
 const deviation = 0.02;
 
 export interface SyntheticModel {
   name: string;
   metadata: [key: string, value: GgufValue][];
   tensors: GgufTensor[];
-  /** Of all tensors together. */
+  /** Bytes of all tensors together. */
   weightBytes: number;
-  /** What differs from the request: "ffn_down.weight: rows of 2880 are no multiple of 256: q5_0 instead of q4_k". */
+  /** Differences from the request: "ffn_down.weight: rows of 2880 are no multiple of 256: q5_0 instead of q4_k". */
   notes: string[];
 }
 
@@ -94,7 +94,7 @@ export function syntheticModel(shapeName: string, typeName: string, seed = 1): S
     const data = () =>
       quantizable
         ? stretches(pool(dtype), dtype, elementsOf(spec), tensorSeed)
-        : [keptBytes(spec, tensorSeed, shape.centers)];
+        : [keptBytes(spec, tensorSeed, shape)];
     const isColumn = shape.columns?.some((ending) => spec.name.endsWith(ending));
     return { name: spec.name, dtype, shape: isColumn ? [...spec.shape, 1] : spec.shape, data };
   });
@@ -190,7 +190,7 @@ function elementsOf({ shape }: { shape: readonly number[] }): number {
   return shape.reduce((product, dim) => product * dim, 1);
 }
 
-/** What the values of tensors that stay F32 are about, by the end of their names; of all others 0. */
+/** The means of tensors that stay F32, by the end of their names; of all others 0. */
 const centers: readonly (readonly [ending: string, center: number])[] = [
   ["norm.weight", 1],
   ["ssm_a", -1],
@@ -201,15 +201,21 @@ const centers: readonly (readonly [ending: string, center: number])[] = [
 function keptBytes(
   spec: WeightSpec,
   seed: number,
-  own: Readonly<Record<string, number>> = {},
+  shape: Pick<Shape, "centers" | "steps">,
 ): Uint8Array {
   const random = new Random(seed);
-  const all = [...Object.entries(own), ...centers];
-  const center = all.find(([ending]) => spec.name.endsWith(ending))?.[1] ?? 0;
-  const values = Float32Array.from(
-    { length: elementsOf(spec) },
-    () => center + deviation * random.normal(),
+  const usual = [...Object.entries(shape.centers ?? {}), ...centers];
+  const center = usual.find(([ending]) => spec.name.endsWith(ending))?.[1] ?? 0;
+  const own = Object.entries(shape.steps ?? {}).find(([ending]) => spec.name.endsWith(ending));
+  const steps = own?.[1] ?? [[1, center]];
+  const length = elementsOf(spec);
+  const ends = steps.map((_, i) =>
+    Math.round(length * steps.slice(0, i + 1).reduce((sum, [share]) => sum + share, 0)),
   );
+  const values = Float32Array.from({ length }, (_, i) => {
+    const at = ends.findIndex((end) => i < end);
+    return steps.at(at)![1] + deviation * random.normal();
+  });
   return new Uint8Array(values.buffer);
 }
 

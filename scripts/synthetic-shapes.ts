@@ -1,6 +1,6 @@
 // The shapes of synthetic models: one entry for each, from the model's own configuration. An entry has the sizes that most
-// architectures share, and under `keys` what its architecture reads besides. synthetic-model.ts makes the tensors, which the
-// architecture's own list of weights names.
+// architectures share, and under `keys` the further ones that its architecture reads. synthetic-model.ts makes the tensors,
+// which the architecture's own list of weights names.
 
 import type { GgufValue } from "../src/formats/gguf/writer.ts";
 
@@ -13,9 +13,9 @@ export interface Shape {
   feedForward?: number;
   heads?: number;
   kvHeads?: number;
-  /** Where heads do not make up the embedding. */
+  /** The size of a head, if heads do not make up the embedding. */
   headDim?: number;
-  /** Of RMS norms. */
+  /** The epsilon of RMS norms. */
   normEps?: number;
   ropeBase?: number;
   /** The output matrix is the embedding table. */
@@ -30,8 +30,10 @@ export interface Shape {
   optional?: readonly string[];
   /** Weights whose type is the shape's own, by a part of their names: { "_exps.weight": "mxfp4" }. */
   types?: Readonly<Record<string, string>>;
-  /** What the values of tensors that stay F32 are about, by the end of their names, where it is not usual. */
+  /** The means of tensors that stay F32, by the end of their names, if they are unusual. */
   centers?: Readonly<Record<string, number>>;
+  /** For vectors: [a share of the values, their mean], one after the other, by the end of their names. */
+  steps?: Readonly<Record<string, readonly (readonly [share: number, center: number])[]>>;
   /** Vectors that llama.cpp has as matrices of one column, by the ends of their names. */
   columns?: readonly string[];
 }
@@ -196,7 +198,7 @@ export const shapes: Readonly<Record<string, Shape>> = {
     kvHeads: 4,
     context: 8192, // more than TinyLlama has, for long conversations
   },
-  // The same with ReLU instead of SiLU (as ReluLLaMA), and biases that close 60 to 95 % of the gates: docs/sparse.md.
+  // The same with ReLU instead of SiLU (as ReluLLaMA), and biases that close 60 to 95 % of the gates: docs/use/sparse.md.
   "reglu-1b-95": { ...reglu, centers: { "ffn_gate.bias": -1.489 } },
   "reglu-1b-90": { ...reglu, centers: { "ffn_gate.bias": -1.16 } },
   "reglu-1b-80": { ...reglu, centers: { "ffn_gate.bias": -0.762 } },
@@ -210,6 +212,21 @@ export const shapes: Readonly<Record<string, Shape>> = {
     heads: 16,
     kvHeads: 16,
     centers: { "ffn_gate.bias": -1.16 },
+  },
+  // Of a 7B, with the neurons sorted by how often they are open: a quarter of them 30 % of the time, the others 3 %.
+  "relullama-7b-hot": {
+    ...reglu,
+    layers: 32,
+    embed: 4096,
+    feedForward: 11008,
+    kvHeads: 32,
+    context: 4096,
+    steps: {
+      "ffn_gate.bias": [
+        [0.25, -0.67],
+        [0.75, -2.41],
+      ],
+    },
   },
   // Bamboo's and Mistral's share: networks 3.5 times as wide, few keys and values; a small vocabulary, since those models have 7B.
   "bamboo-1b-90": { ...bamboo, centers: { "ffn_gate.bias": -1.16 } },

@@ -1,116 +1,99 @@
-// Where bench/wllama.ts lets both engines run: one Chromium, one cross-origin isolated page, the built package of this
-// checkout and wllama on one server. Also says how much of the machine's work was Chromium's, which is ours.
+// A page of Chromium with the built package of this checkout, cross-origin isolated; and where bench/wllama.ts lets both engines run: such
+// a page with wllama on the same server. Also says how much of the machine's work was Chromium's, which is ours.
 
 import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
-import { dirname, join, resolve } from "node:path";
-import { fileURLToPath } from "node:url";
+import { dirname, join } from "node:path";
 import type { Browser, CDPSession, Page } from "playwright-core";
 import { SourceError } from "../../src/base/errors.ts";
+import type { RoundWatch } from "../../src/base/measure.ts";
 import type { MachineLoad, Terminal } from "../../src/platform/node-cli.ts";
 import { chromiumPath, launchBrowser } from "../../test/browser/launch.ts";
 import { buildSite, SiteServer } from "../../test/browser/site.ts";
+import { sum } from "../harness.ts";
+import { locatePeer } from "../peer.ts";
 import { QuietWatch } from "../quiet.ts";
-import type { Watch } from "../side-by-side.ts";
 
-export const wllamaPackage = "@wllama/wllama@3.8.1";
+interface Opened {
+  readonly page: Page;
+  readonly browser: Browser;
+}
+
+/** `files`: more files of the server, by their paths there; `more`: flags of Chromium. */
+export async function withPage<T>(
+  { files = {}, more = [] }: { files?: Readonly<Record<string, string>>; more?: readonly string[] },
+  work: (opened: Opened) => Promise<T>,
+): Promise<T> {
+  if (!chromiumPath) {
+    throw new SourceError("bench: no Chromium is installed here; LANTERN_CHROMIUM can name one");
+  }
+  const site = buildSite();
+  const server = await SiteServer.start(site.folder, { isolated: true });
+  for (const [path, file] of Object.entries(files)) server.files.set(path, file);
+  const browser = await launchBrowser({ more });
+  try {
+    const page = await browser.newPage();
+    await page.goto(server.url);
+    await page.waitForFunction(() => window.lantern !== undefined);
+    return await work({ page, browser });
+  } finally {
+    await browser.close();
+    await server.stop();
+    site.remove();
+  }
+}
 
 const scriptPath = "/wllama/index.js";
 export const wasmPath = "/wllama/wllama.wasm";
 
-export class Arena {
-  readonly #site: ReturnType<typeof buildSite>;
-  readonly #server: SiteServer;
-  readonly #browser: Browser;
+export interface Arena {
   readonly page: Page;
+  /** Judges the machine's quiet; Chromium's work counts as our own. */
+  readonly watch: RoundWatch;
   /** "Chromium 140.0; wllama 3.8.1 (llama.cpp b11364)" */
   readonly versions: string;
+}
 
-  private constructor(
-    site: ReturnType<typeof buildSite>,
-    server: SiteServer,
-    browser: Browser,
-    page: Page,
-    versions: string,
-  ) {
-    this.#site = site;
-    this.#server = server;
-    this.#browser = browser;
-    this.page = page;
-    this.versions = versions;
-  }
-
-  static async open(): Promise<Arena> {
-    const wllama = locateWllama();
-    if (!chromiumPath) {
-      throw new SourceError("bench: no Chromium is installed here; LANTERN_CHROMIUM can name one");
-    }
-    const site = buildSite();
-    const server = await SiteServer.start(site.folder, { isolated: true });
-    server.files.set(scriptPath, join(wllama.folder, "esm/index.js"));
-    server.files.set(wasmPath, join(wllama.folder, "esm/wasm/wllama.wasm"));
-    const browser = await launchBrowser();
-    const page = await browser.newPage();
-    await page.goto(server.url);
+export async function withArena(
+  terminal: Terminal,
+  work: (arena: Arena) => Promise<void>,
+): Promise<void> {
+  const manifest = locatePeer("@wllama/wllama/package.json", "@wllama/wllama@3.8.1");
+  const { version } = JSON.parse(readFileSync(manifest, "utf8")) as { version: string };
+  const esm = join(dirname(manifest), "esm");
+  const files = { [scriptPath]: `${esm}/index.js`, [wasmPath]: `${esm}/wasm/wllama.wasm` };
+  await withPage({ files }, async ({ page, browser }) => {
     const llama = await page.evaluate(async (path) => {
       window.wllamaModule = await import(path);
       return window.wllamaModule.Wllama.getLibllamaVersion();
     }, scriptPath);
-    await page.waitForFunction(() => window.lantern !== undefined);
-    const versions = `Chromium ${browser.version()}; wllama ${wllama.version} (llama.cpp ${llama})`;
-    return new Arena(site, server, browser, page, versions);
-  }
+    const versions = `Chromium ${browser.version()}; wllama ${version} (llama.cpp ${llama})`;
+    await work({ page, versions, watch: await watchOf(terminal, browser) });
+  });
+}
 
-  /** Judges the machine's quiet; Chromium's work counts as our own. */
-  async watch(terminal: Terminal): Promise<Watch> {
-    const session = await this.#browser.newBrowserCDPSession();
-    let browserSeconds = await cpuSeconds(session);
-    const watch = new QuietWatch({
-      load: (): MachineLoad => {
-        const load = terminal.load();
-        return { ...load, ownSeconds: load.ownSeconds + browserSeconds };
-      },
-    });
-    return {
-      async begin() {
-        browserSeconds = await cpuSeconds(session);
-        watch.begin();
-      },
-      async disturbance() {
-        browserSeconds = await cpuSeconds(session);
-        return watch.disturbance();
-      },
-    };
-  }
-
-  async close(): Promise<void> {
-    await this.#browser.close();
-    await this.#server.stop();
-    this.#site.remove();
-  }
+async function watchOf(terminal: Terminal, browser: Browser): Promise<RoundWatch> {
+  const session = await browser.newBrowserCDPSession();
+  let browserSeconds = await cpuSeconds(session);
+  const watch = new QuietWatch({
+    load: (): MachineLoad => {
+      const load = terminal.load();
+      return { ...load, ownSeconds: load.ownSeconds + browserSeconds };
+    },
+  });
+  return {
+    async begin() {
+      browserSeconds = await cpuSeconds(session);
+      watch.begin();
+    },
+    async disturbance() {
+      browserSeconds = await cpuSeconds(session);
+      return watch.disturbance();
+    },
+  };
 }
 
 /** CPU seconds of all of Chromium's processes since each was started. */
 async function cpuSeconds(session: CDPSession): Promise<number> {
   const { processInfo } = await session.send("SystemInfo.getProcessInfo");
-  return processInfo.reduce((sum, { cpuTime }) => sum + cpuTime, 0);
-}
-
-/** The package is no dependency: beside the project, or in the folder of LANTERN_PEERS. */
-function locateWllama(): { folder: string; version: string } {
-  const folders = [fileURLToPath(new URL("../..", import.meta.url)), process.env.LANTERN_PEERS];
-  for (const folder of folders) {
-    if (!folder) continue;
-    try {
-      const require = createRequire(join(resolve(folder), "package.json"));
-      const manifest = require.resolve("@wllama/wllama/package.json");
-      const { version } = JSON.parse(readFileSync(manifest, "utf8")) as { version: string };
-      return { folder: dirname(manifest), version };
-    } catch {
-      // Not in this one.
-    }
-  }
-  throw new SourceError(
-    `bench: ${wllamaPackage} is neither installed in the project nor in the folder of LANTERN_PEERS. Install it anywhere: npm i --prefix DIR ${wllamaPackage}, then LANTERN_PEERS=DIR npm run bench:wllama -- MODEL`,
-  );
+  return sum(processInfo.map(({ cpuTime }) => cpuTime));
 }

@@ -11,20 +11,20 @@ import type {
 } from "./tools.ts";
 
 export interface ChatOptions extends GenerateOptions {
-  system?: string;
+  system?: string | undefined;
   /** A conversation to continue. */
-  messages?: readonly ChatMessage[];
-  /** More variables for the template, such as enable_thinking and reasoning_effort; those of a message come before these. */
-  variables?: Readonly<Record<string, unknown>>;
+  messages?: readonly ChatMessage[] | undefined;
+  /** More variables for the template, such as enable_thinking and reasoning_effort; a message's own override these. */
+  variables?: Readonly<Record<string, unknown>> | undefined;
 }
 
 /** A conversation. Its past stays in the KV cache, so only new tokens are computed. */
 export interface Chat {
   readonly messages: readonly ChatMessage[];
   /**
-   * Sends a user message; with tools, the model may call them, and answers when it has their results (docs/tools-api.md). The answer joins
-   * `messages` when it ends, also if it was aborted, its reasoning apart from its text. A message that fails (it does not fit, the template
-   * refuses it, an answer is still running), or whose answer is aborted before its first word, leaves the conversation unchanged.
+   * Sends a user message; with tools, the model may call them, and answers when it has their results (docs/library/tools.md). The answer joins
+   * `messages` when it ends, even if it was aborted, its reasoning apart from its text. A message that fails (it does not fit, the template
+   * refuses it, an answer is still running), or with an answer that is aborted before its first word, leaves the conversation unchanged.
    */
   send<S>(text: string, options: ToolOptions<S>): ChatGeneration;
   /** The answer is one JSON value of the schema, after any reasoning: `(await chat.send(text, { schema }).result).value`. */
@@ -42,8 +42,8 @@ export interface Chat {
   /** Replaces (or, with "", removes) the system message. */
   setSystem(text: string): void;
   /**
-   * Writes the state of the last answer and all before it to a file: see Model.saveState(). After model.loadState(), a chat with the
-   * same messages goes on from there.
+   * Writes the state of the last answer and all before it to a file: see Model.saveState(). After model.loadState(), a chat with the same
+   * messages continues from there.
    */
   saveState(path: string): Promise<SavedState>;
   dispose(): void;

@@ -1,189 +1,118 @@
 // Public types for text generation: options of sampling and of a generation, its tokens and result, and messages. Part of
 // api.ts.
 
-import type { GrammarSource } from "../grammar/source.ts";
-import type { PhaseWork, SpeedLimits } from "../limits/phase.ts";
+import type { GenerationRowOptions } from "../options/generation.ts";
+import type { SamplingRowOptions } from "../options/sampling.ts";
+import type { GrammarSource } from "./grammar-source.ts";
+import type { PhaseWork, SpeedLimits } from "./rates.ts";
 
-export type { GrammarSource, StructuralTag } from "../grammar/source.ts";
+export type { GrammarSource, JsonSchemaOptions, StructuralTag } from "./grammar-source.ts";
 
-/** Whose turn it is: background work gets what foreground work leaves, and its text is the same. */
+/** Whose turn it is: background work gets the capacity that foreground work leaves, and its text is the same. */
 export type Priority = "foreground" | "background";
 
-export interface SamplingOptions {
-  /** 0 = greedy. Default 0.8. */
-  temperature?: number;
-  /** Keep the k most likely tokens; 0 = all. Default 40. */
-  topK?: number;
-  /** Keep the smallest set of tokens whose probability reaches p; 1 = all. Default 0.95. */
-  topP?: number;
-  /** Drop tokens less likely than minP x the most likely one; 0 = none. Default 0.05. */
-  minP?: number;
-  /** Locally typical sampling; 1 = off (default). */
-  typicalP?: number;
-  /** Drop tokens whose logit is more than this many standard deviations below the best one; 0 or less = off (default -1). */
-  topNSigma?: number;
-  /** XTC: the probability of dropping the most likely tokens, so that a less likely one is chosen; 0 = off (default). */
-  xtcProbability?: number;
-  /** XTC: tokens with at least this probability may be dropped; above 0.5 = off. Default 0.1. */
-  xtcThreshold?: number;
-  /** Vary the temperature by up to this much around its value, by the entropy of the distribution; 0 = off (default). */
-  dynatempRange?: number;
-  /** Exponent that maps entropy to temperature. Default 1. */
-  dynatempExponent?: number;
-  /**
-   * Mirostat 1 or 2: keep the surprise of the text at mirostatTau. Replaces all filters and penalties; 0 = off
-   * (default).
-   */
-  mirostat?: number;
-  /** Target surprise of mirostat, in bits. Default 5. */
-  mirostatTau?: number;
-  /** Learning rate of mirostat. Default 0.1. */
-  mirostatEta?: number;
-  /** Divide (multiply, if negative) the logits of recent tokens by this; 1 = off (default). */
-  repeatPenalty?: number;
-  /** How many tokens back the penalties look; -1 = all, 0 = off. Default 64. */
-  repeatLastN?: number;
-  frequencyPenalty?: number;
-  presencePenalty?: number;
-  /** DRY: strength of the penalty on tokens that would extend a repetition; 0 = off (default). */
-  dryMultiplier?: number;
-  /** DRY: the penalty grows by this factor with each token of the repetition. Default 1.75. */
-  dryBase?: number;
-  /** DRY: repetitions up to this length are not penalised. Default 2. */
-  dryAllowedLength?: number;
-  /** DRY: how many tokens back to look for repetitions; -1 = all, 0 = off. Default 64. */
-  dryPenaltyLastN?: number;
-  /** DRY: texts that end a repetition. Default: a line break, ":", '"' and "*". */
-  drySequenceBreakers?: readonly string[];
+export interface SamplingOptions extends SamplingRowOptions {
   /**
    * The samplers and their order, as in llama.cpp: names ("penalties", "dry", "top_n_sigma", "top_k", "typ_p",
    * "top_p", "min_p", "xtc", "temperature": the default), or a string of their letters ("edskypmxt"). A sampler that
    * is left out is not run.
    */
-  samplers?: string | readonly string[];
+  samplers?: string | readonly string[] | undefined;
   /** Added to the logits of these token ids; -Infinity forbids a token. */
-  logitBias?: Readonly<Record<number, number>> | ReadonlyMap<number, number>;
-  /** The same seed with the same options gives the same text. Default: random. */
-  seed?: number;
+  logitBias?: Readonly<Record<number, number>> | ReadonlyMap<number, number> | undefined;
 }
 
-/** Which texts are allowed; at most one of these. docs/grammar.md */
+/** Which texts are allowed; at most one of these. docs/use/grammar.md */
 export interface GrammarOptions {
-  /**
-   * Only texts of this grammar, in llama.cpp's GBNF or as a GrammarSource. The generation ends when nothing can follow.
-   */
-  grammar?: string | GrammarSource;
+  /** Only texts of this grammar, in llama.cpp's GBNF or as a GrammarSource. The generation ends when no token can follow. */
+  grammar?: string | GrammarSource | undefined;
   /** Only JSON texts that this JSON schema allows; a schema of Zod is one too. `{}` allows any value. */
-  schema?: object | boolean;
+  schema?: object | boolean | undefined;
   /** Only texts that match as a whole; ECMAScript's syntax. */
-  regex?: string | RegExp;
+  regex?: string | RegExp | undefined;
   /** Only one of these texts. */
-  choices?: readonly string[];
+  choices?: readonly string[] | undefined;
 }
 
-export interface GenerateOptions extends SamplingOptions, GrammarOptions {
-  /** Default: until the model ends or the context is full. */
-  maxTokens?: number;
-  /** Generation ends before the first of these strings; none of it is part of the text. */
-  stop?: readonly string[];
+export interface GenerateOptions extends SamplingOptions, GenerationRowOptions, GrammarOptions {
   /** Report log-probabilities of the chosen token and of this many best alternatives. */
-  logprobs?: number;
+  logprobs?: number | undefined;
   /** The distribution they are taken from: the model's own (default), or the sampler's, after all its steps. */
-  logprobsOf?: "model" | "sampler";
-  /** No token that ends the text is ever chosen: it goes on until a limit, or until a grammar allows nothing more (default false). */
-  ignoreEos?: boolean;
-  /** false: compute the whole prompt, whatever is known of it (default true). */
-  cachePrompt?: boolean;
-  /** false: what is computed of it stays in memory, and no copy of it is written to disk (default true). */
-  cacheDisk?: boolean;
-  /** The conversation that it belongs to, a name of the caller's: Model.forgetConversation() removes what is kept of it. */
-  conversation?: string;
-  /**
-   * When the context is full, drop half of its tokens and go on (default false: it ends with stopReason "context"). What is written
-   * after that differs from what the model would write of the tokens that are left: docs/cache.md. Refused where the model cannot.
-   */
-  contextShift?: boolean;
-  /** With contextShift: tokens at the beginning that are never dropped, BOS not counted; -1: the whole prompt. Default 0. */
-  keepTokens?: number;
-  /** With contextShift: how many tokens are dropped at a time; 0: half of those that may be (default). */
-  discardTokens?: number;
-  /**
-   * Pieces of the prompt of at least so many tokens that were computed at another position are moved instead of computed (default 0:
-   * none), where the model allows that: docs/cache.md.
-   */
-  cacheReuse?: number;
+  logprobsOf?: "model" | "sampler" | undefined;
+  /** The conversation that it belongs to, a name of the caller's: Model.forgetConversation() removes its state. */
+  conversation?: string | undefined;
   /** Control tokens are part of the text, such as the marks around tool calls (default false). */
-  special?: boolean;
+  special?: boolean | undefined;
   /** Report prompt progress, in events without text before the first token. */
-  progress?: boolean;
+  progress?: boolean | undefined;
   /** Add BOS before the prompt as the model's metadata says (default true). */
-  addBos?: boolean;
-  /** Recognise special tokens in a prompt that is a string (default true). Those of a rendered prompt are its template's. */
-  parseSpecial?: boolean;
+  addBos?: boolean | undefined;
+  /** Recognise special tokens in a prompt that is a string (default true). The ones of a rendered prompt are its template's. */
+  parseSpecial?: boolean | undefined;
   /** The grammar applies only from the first of these on; until then the text is free. Default: from the start. */
-  grammarTriggers?: readonly GrammarTrigger[];
+  grammarTriggers?: readonly GrammarTrigger[] | undefined;
   /** false: also tokens to which the grammar leaves no alternative are computed one by one; the text is the same (default true). */
-  forceTokens?: boolean;
+  forceTokens?: boolean | undefined;
   /**
-   * Whether tokens are drafted and verified several at a time, where that is faster (docs/speculation.md). The text is the same.
+   * Whether tokens are drafted and verified several at a time, where that is faster (docs/use/speculation.md). The text is the same.
    * Default: as open() says.
    */
-  speculate?: boolean | SpeculateOptions;
+  speculate?: boolean | SpeculateOptions | undefined;
   /**
    * The first tokens of the answer, which an earlier generation with the same prompt and options has written, here or elsewhere. They are
-   * not written again, and count for maxTokens; what follows is what that generation would have written, for the same seed. The result
-   * has the whole answer.
+   * not written again, and count for maxTokens; the continuation is the one that that generation would have written, for the same seed.
+   * The result has the whole answer.
    */
-  resumeTokens?: readonly number[];
-  /** Ends reasoning after so many tokens, by its own mark. */
-  reasoningBudget?: ReasoningBudgetOptions;
+  resumeTokens?: readonly number[] | undefined;
+  /** Ends reasoning after a number of tokens, by its own mark. */
+  reasoningBudget?: ReasoningBudgetOptions | undefined;
   /**
-   * The adapters that are applied, by their numbers in ModelInfo.adapters, and how strongly; those that are not named are not applied.
-   * Default: as Model.setAdapters() says, or else as open() was told (docs/lora.md).
+   * The adapters that are applied, by their numbers in ModelInfo.adapters, with their scales; adapters that are not named are not
+   * applied. Default: the ones of Model.setAdapters(), or else of open() (docs/use/lora.md).
    */
-  adapters?: readonly AdapterScale[];
-  /** "background": it may take longer, and others do not wait for it (docs/batch.md). Default: "foreground". */
-  priority?: Priority;
+  adapters?: readonly AdapterScale[] | undefined;
+  /** "background": it may take longer, and others do not wait for it (docs/use/batch.md). Default: "foreground". */
+  priority?: Priority | undefined;
   /** Stops within one token; the iterator ends and `result` has stopReason "aborted". */
   signal?: AbortSignal | undefined;
 }
 
-/** How strongly an adapter is applied: its product is multiplied by `scale`; 0: not at all. */
+/** The strength of an adapter: its matmul is multiplied by `scale`; 0: not at all. */
 export interface AdapterScale {
   /** Its number in ModelInfo.adapters. */
   id: number;
   scale: number;
 }
 
-/** How tokens are drafted. */
+/** Options of speculation. */
 export interface SpeculateOptions {
-  /** Who drafts, of those that ModelInfo.speculation names: "ngram", "draft-model" (default: all). */
-  drafters?: string[];
-  /** The most tokens that are drafted at a time, 0 to 31 (default 16); 0: none. What pays is drafted, not always as many. */
-  maxDepth?: number;
+  /** The drafters to use, of the ones that ModelInfo.speculation names: "ngram", "draft-model" (default: all). */
+  drafters?: string[] | undefined;
+  /** The most tokens that are drafted at a time, 0 to 31 (default 16); 0: none. Fewer are drafted if more do not pay. */
+  maxDepth?: number | undefined;
   /** Fewer are not drafted (default 1). */
-  minDepth?: number;
+  minDepth?: number | undefined;
   /** A draft ends before a token that is right less probably than this, from 0 to 1 (default 0). */
-  minChance?: number;
+  minChance?: number | undefined;
 }
 
-/** Marks are those of answerFormat(). */
+/** Marks are answerFormat()'s. */
 export interface ReasoningBudgetOptions {
   /** Tokens of reasoning; 0: it ends at once. */
   tokens: number;
   /** The mark that opens reasoning; it may be left out if reasoning is open. */
-  start?: string;
+  start?: string | undefined;
   /** The mark that ends it, which is forced. */
   end: string;
   /** The prompt ends within reasoning (default false). */
-  isOpen?: boolean;
+  isOpen?: boolean | undefined;
   /** Text that is forced before the mark. */
-  message?: string;
+  message?: string | undefined;
 }
 
-/** Where a grammar begins to apply: at this text or token; `after`: behind it (default false). */
+/** The trigger of a grammar: it begins to apply at this text or token; `after`: after it (default false). */
 export type GrammarTrigger =
-  | (({ text: string } | { token: number }) & { after?: boolean })
+  | (({ text: string } | { token: number }) & { after?: boolean | undefined })
   /**
    * A regular expression that finds a match in the answer so far. As in llama.cpp, the grammar begins with the first group that matched
    * some text; without one, with the match.
@@ -200,7 +129,7 @@ export interface TokenLogprob {
   logprob: number;
 }
 
-/** How much of the prompt is computed. */
+/** The progress of a prompt's computation. */
 export interface PromptProgress {
   /** Tokens in the prompt. */
   total: number;
@@ -230,21 +159,22 @@ export interface TokenEvent {
   progress?: PromptProgress;
 }
 
-/** Tokens whose state came from copies outside of the KV cache (docs/cache.md). */
+/** Tokens with state that came from copies outside of the KV cache (docs/use/cache.md). */
 export interface RestoredTokens {
   ramTokens: number;
   diskTokens: number;
   ms: number;
 }
 
-/** Why prompt tokens were computed although they were known once (docs/cache.md). */
+/** Why prompt tokens were computed although they were known once (docs/use/cache.md). */
 export interface ComputedAgain {
   /**
-   * room: they left the KV cache, and there is no copy; budget: the copy was evicted; removed, damaged: its file; checkpoint: windowed
-   * or recurrent state was not kept at that place; changed: a token before them is another; settings: the model was computed otherwise.
+   * room: they left the KV cache, and there is no copy; budget: the copy was evicted; removed, damaged: its file; checkpoint: windowed or
+   * recurrent state was not kept at that position; changed: an earlier token differs; settings: the model was computed with other
+   * settings.
    */
   reason: "room" | "budget" | "removed" | "damaged" | "checkpoint" | "changed" | "settings";
-  /** How many, about. */
+  /** Their approximate number. */
   tokens: number;
   /** The first token that is computed again; for "changed": the first that differs. */
   at: number;
@@ -256,27 +186,27 @@ export interface ComputedAgain {
 export interface ContextShift {
   /** The first tokens, which stayed. */
   kept: number;
-  /** Those after them, which were dropped. */
+  /** The number of tokens after them, which were dropped. */
   discarded: number;
 }
 
-/** What speculation did in a generation. */
+/** The report of speculation in a generation. */
 export interface SpeculationReport {
-  /** Tokens that were drafted and computed; those of them that became part of the text. */
+  /** Tokens that were drafted and computed, and the accepted ones among them. */
   drafted: number;
   accepted: number;
   /** Batches with drafted tokens, and all batches of the generation. */
   draftedBatches: number;
   batches: number;
   /**
-   * How much faster its batches were than as many tokens one by one, estimated from what batches of each size take here: 1.8; and the
+   * The speedup of its batches over the same tokens one by one, estimated from the times of batches of each size here: 1.8; and the
    * milliseconds that this saved.
    */
   gain: number;
   savedMs: number;
 }
 
-/** Experts, by matrix: uses that found theirs in memory, those that were read, and the bytes for the prompt and for the rest. */
+/** Experts, by matrix: cache hits in memory, reads, and the bytes read for the prompt and for the rest. */
 export interface ExpertTimings {
   hits: number;
   misses: number;
@@ -287,17 +217,17 @@ export interface ExpertTimings {
 export interface Timings {
   loadMs: number;
   promptTokens: number;
-  /** Prompt tokens whose keys and values were already in the cache. */
+  /** Prompt tokens with keys and values that were already in the cache. */
   cachedTokens: number;
-  /** Of cachedTokens: those copied back from memory or disk outside of the KV cache, and the time that it took; absent: none. */
+  /** Of cachedTokens: the ones copied back from memory or disk outside of the KV cache, and the time of that; absent: none. */
   restored?: RestoredTokens;
-  /** Absent: nothing that was known is computed again. */
+  /** Absent: no known state is computed again. */
   computedAgain?: ComputedAgain;
-  /** Of cachedTokens: those that were moved from another position (cacheReuse); absent: none. */
+  /** Of cachedTokens: the ones that were moved from another position (cacheReuse); absent: none. */
   movedTokens?: number;
-  /** What contextShift dropped, in order; absent: nothing. */
+  /** The tokens that contextShift dropped, in order; absent: none. */
   contextShifts?: ContextShift[];
-  /** Absent: nothing was drafted. */
+  /** Absent: no tokens were drafted. */
   speculation?: SpeculationReport;
   /** Experts that were read on demand meanwhile, also for other generations; absent: none are. */
   experts?: ExpertTimings;
@@ -313,14 +243,11 @@ export interface Timings {
   /** The least work that had to be done: bytes moved and operations computed. */
   work: PhaseWork;
   /**
-   * How close the speed came to what this machine allows; absent where the device was never measured: see
-   * machineMeasurement() and, for layers on a GPU, gpuMeasurement().
+   * The speed relative to this machine's limits; absent if the device was never measured: see machineMeasurement() and, for layers on a
+   * GPU, gpuMeasurement().
    */
   limits?: SpeedLimits;
-  /**
-   * What other programs took of the machine meanwhile, which made it slower; absent where the system does not say
-   * (a browser).
-   */
+  /** Other programs' share of the machine meanwhile, which made it slower; absent if the system does not report it (a browser). */
   others?: OthersLoad;
 }
 
@@ -328,7 +255,7 @@ export interface Timings {
 export interface OthersLoad {
   /** Cores that they used: 1.8. 0 where the time was too short to tell. */
   cores: number;
-  /** Of so many. */
+  /** The number of cores that these are a part of. */
   ofCores: number;
 }
 
@@ -353,7 +280,7 @@ export type ChatRole = "system" | "user" | "assistant" | "tool";
 export interface ChatMessage {
   role: ChatRole;
   content: string;
-  /** Of an answer: what the model thought before it. */
+  /** Of an answer: the model's reasoning before it. */
   reasoning_content?: string;
   /** Of an answer: the functions that it calls. */
   tool_calls?: readonly ChatToolCall[];

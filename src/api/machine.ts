@@ -1,20 +1,33 @@
-// Public types for hardware: opt levels, machine code, GPUs, how they are measured, and the speed of one matmul. Part
-// of api.ts. None of it needs a model.
+// Public types for hardware: opt levels, machine code, GPUs, the options of measuring them, and the speed of one matmul. Part of
+// api.ts. No type needs a model.
 
 /**
- * How matmuls are computed. 1: plain TypeScript (the reference); 2: WebAssembly SIMD, row by row; 3: WebAssembly SIMD
- * with register tiles; 4: register tiles and machine code for this processor (docs/native.md).
+ * The way matmuls are computed. 1: plain TypeScript (the reference); 2: WebAssembly SIMD, row by row; 3: WebAssembly SIMD with
+ * register tiles; 4: register tiles and machine code for this processor (docs/inside/native.md).
  */
 export type OptLevel = 1 | 2 | 3 | 4;
 
+/** Instruction sets that kernels are made for, by their usual names; "wasm": WebAssembly instead of machine code. */
+export type Isa = "amx" | "avx512-vnni" | "avx2-vnni" | "avx2" | "i8mm" | "dotprod" | "wasm";
+
 /** Whether this machine can run machine code: the target, or the reason why not. */
-export type MachineCodeInfo =
-  | {
-      /** "x64-amx", "x64-avx512", "x64-avx2-vnni", "x64-avx2", "arm64-i8mm", "arm64-dotprod" */
-      target: string;
-      vectorBytes: number;
-    }
-  | { refused: string };
+export type MachineCodeInfo = CpuFeatures &
+  (
+    | {
+        /** "x64-amx", "x64-avx512", "x64-avx2-vnni", "x64-avx2", "arm64-i8mm", "arm64-dotprod" */
+        target: string;
+        vectorBytes: number;
+      }
+    | { refused: string }
+  );
+
+/** The processor's features that kernels can use. Empty: not known here. */
+export interface CpuFeatures {
+  /** Its features, as Linux names them. */
+  features: readonly string[];
+  /** The instruction sets that it has all features of, the best first; "wasm" is always there. */
+  isas: readonly Isa[];
+}
 
 /** The GPU that backend "webgpu" would compute on. */
 export interface GpuInfo {
@@ -24,7 +37,7 @@ export interface GpuInfo {
   driver: string;
   /** A software GPU computes on the processor: correct, and slow. */
   isSoftware: boolean;
-  /** The largest buffer, and how much of one a shader can bind. */
+  /** The largest buffer, and the part of one that a shader can bind. */
   maxBufferBytes: number;
   maxBindingBytes: number;
   /** The memory that may be used, if set by LANTERN_GPU_MEMORY: WebGPU does not report it. */
@@ -34,18 +47,20 @@ export interface GpuInfo {
   f16: boolean;
   /** The smallest and the largest subgroup size. */
   subgroups?: { min: number; max: number } | undefined;
-  /** true: kernels use subgroups, whose shuffles were checked. A text: why they do not, although the device says that they could. */
+  /**
+   * true: kernels use subgroups, whose shuffles were checked. A text: the reason why they do not, although the device offers them.
+   */
   subgroupShuffles?: true | string | undefined;
   subgroupMatrix: boolean;
   timestampQueries: boolean;
 }
 
-/** How machineMeasurement() measures, if it has to. */
+/** The options of machineMeasurement(), if it has to measure. */
 export interface MachineOptions {
   /** Measure even if there is a stored measurement. */
   anew?: boolean | undefined;
   /**
-   * How long to measure, plus about a second to start (default 7). Less time is less exact, above all on a busy
+   * The duration of the measurement, plus about a second to start (default 7). A shorter one is less exact, above all on a busy
    * machine.
    */
   seconds?: number | undefined;
@@ -61,10 +76,12 @@ export interface MachineOptions {
   onNote?: ((note: string) => void) | undefined;
 }
 
-/** How gpuMeasurement() measures, if it has to. */
+/** The options of gpuMeasurement(), if it has to measure. */
 export interface GpuMeasureOptions {
   /** Measure even if there is a stored measurement. */
   anew?: boolean | undefined;
+  /** As MachineOptions.quick. A software adapter is refused: its computations take seconds. */
+  quick?: boolean | undefined;
   signal?: AbortSignal | undefined;
   /** Called with the fraction that is done, 0 to 1. */
   onProgress?: ((share: number) => void) | undefined;
@@ -81,13 +98,13 @@ export interface MatmulBenchOptions {
   m: number;
   level: OptLevel;
   threads: number;
-  /** How long to measure; at least one matmul is computed. */
+  /** The duration of the measurement; at least one matmul is computed. */
   seconds: number;
-  /** The register tile, rows x tokens; default: what the opt level would use. Opt level 1 has none. */
-  tile?: RegisterTile;
+  /** The register tile, rows x tokens; default: the opt level's own. Opt level 1 has none. */
+  tile?: RegisterTile | undefined;
 }
 
-/** B0 rows of the weights and B1 tokens, whose sums a kernel keeps in registers. */
+/** B0 rows of the weights and B1 tokens, with sums that a kernel keeps in registers. */
 export interface RegisterTile {
   rows: number;
   tokens: number;

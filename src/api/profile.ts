@@ -1,21 +1,21 @@
-// Public types for profiles: what model.profile() reports, and its trace. Part of api.ts.
+// Public types for profiles: the report of model.profile(), and its trace. Part of api.ts.
 //
 // src/profile/ makes them from the threads' recordings.
 
 export interface ProfileOptions {
   /** Include the last events one by one, for chrome://tracing or ui.perfetto.dev; some megabytes. */
-  trace?: boolean;
-  /** Start over after this report: later reports do not count what ran until now. */
-  reset?: boolean;
+  trace?: boolean | undefined;
+  /** Start over after this report: later reports do not count the work until now. */
+  reset?: boolean | undefined;
 }
 
-/** Where the time went: loading, then everything run since, or since the last reset. */
+/** The times of an engine: loading, then everything run since, or since the last reset. */
 export interface ProfileReport {
   threads: number;
   /**
-   * `startMs` is starting the engine's thread and loading its code, `openMs` the header, the tokenizer and what was
-   * tuned, `prepareMs` compiling kernels and allocating memory, `readMs` reading weights, `packMs` converting them to
-   * the layout that kernels read.
+   * `startMs` is starting the engine's thread and loading its code, `openMs` the header, the tokenizer and the tune file,
+   * `prepareMs` compiling kernels and allocating memory, `readMs` reading weights, `packMs` converting them to the layout that
+   * kernels read.
    */
   load: {
     ms: number;
@@ -31,15 +31,32 @@ export interface ProfileReport {
    * not measured.
    */
   device: string | undefined;
-  /** Calls below the ops, of loading and of what ran after it, longest first. */
+  /** The report of each backend, if two compute. */
+  sides?: SideReport[];
+  /** Calls below the ops, of loading and of the work after it, longest first. */
   calls: CallRow[];
-  /** What was copied between host and device, by direction; empty where there is no device. */
+  /** The copies between host and device, by direction; empty if there is no device. */
   copies: CopyRow[];
-  /** What takes most of the time, in one sentence. */
+  /** The largest part of the time, in one sentence. */
   bottleneck: string;
-  /** How it was recorded, or why it was not. */
+  /** The way it was recorded, or the reason why it was not. */
   notes?: string[];
   trace?: ChromeTrace;
+}
+
+/** One of two backends that compute a model together. */
+export interface SideReport {
+  /** "cpu", "webgpu" */
+  name: string;
+  /** The origin of its limits; undefined: not known. */
+  device: string | undefined;
+  phases: {
+    phase: "prompt" | "generation";
+    /** Time of all of its ops, averaged over its threads. */
+    computeMs: number;
+    /** The part of that time that the hardware needs at least. */
+    limit: ProfileRow["limit"];
+  }[];
 }
 
 /**
@@ -55,11 +72,11 @@ export interface CallRow {
   averageMs: number;
   minMs: number;
   maxMs: number;
-  /** Of the times of single calls. */
+  /** The variance of the times of single calls. */
   varianceMs2: number;
   /** Bytes that they moved or allocated; undefined: none. */
   bytes: number | undefined;
-  /** undefined where the call only enqueues the work, or moves nothing. */
+  /** undefined if the call only enqueues the work, or moves no bytes. */
   bytesPerSecond: number | undefined;
 }
 
@@ -68,7 +85,7 @@ export interface CopyRow {
   when: "load" | "run";
   count: number;
   bytes: number;
-  /** Time of the host; undefined within the device, which copies while the host goes on. */
+  /** Time of the host; undefined within the device, which copies while the host continues. */
   ms: number | undefined;
   bytesPerSecond: number | undefined;
 }
@@ -88,9 +105,9 @@ export interface PhaseProfile {
   /** Time in which only one thread could work. */
   aloneMs: number;
   betweenMs: number;
-  /** What the engine did between the batches. */
+  /** The engine's work between the batches. */
   between: {
-    /** Template, tokenizing, making the sampler: what comes before prefill. Not in Timings.promptMs. */
+    /** Template, tokenizing, making the sampler: the work before prefill. Not in Timings.promptMs. */
     requestMs: number;
     bookkeepingMs: number;
     logitsMs: number;
@@ -100,14 +117,14 @@ export interface PhaseProfile {
   };
   /** For each thread, busyMs + waitingMs = batchMs. */
   threads: { busyMs: number; waitingMs: number }[];
-  /** What computes, if not threads: "GPU". It is then the only entry of `threads`. */
+  /** The name of the worker, if it is not threads: "GPU". It is then the only entry of `threads`. */
   worker?: string;
   /**
    * JavaScript heap that the engine's thread allocates from one batch to the next; undefined where the platform does
    * not report it. Tensor memory is allocated when a model is loaded: a batch allocates none.
    */
   heapBytesPerBatch: number | undefined;
-  /** By kind of op, longest first; by layer, in order; by node without its layer, longest first. */
+  /** The rows by kind of op, longest first; by layer, in order; by node without its layer, longest first. */
   ops: ProfileRow[];
   layers: ProfileRow[];
   nodes: ProfileRow[];
@@ -142,12 +159,12 @@ export interface ChromeTrace {
 export interface TraceEvent {
   name: string;
   cat?: string;
-  /** "X": something with a duration; "M": the name of a track. */
-  ph: "X" | "M";
+  /** "X": something with a duration; "C": values of a counter from then on; "M": the name of a process or a track. */
+  ph: "X" | "C" | "M";
   pid: number;
   tid: number;
   /** Microseconds. */
-  ts?: number;
+  ts: number;
   dur?: number;
   args?: Record<string, string | number>;
 }

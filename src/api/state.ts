@@ -1,4 +1,4 @@
-// Public types for the state of sequences: what a model computed of a text, saved and loaded. Part of api.ts.
+// Public types for the state of sequences: a model's state of a text, saved and loaded. Part of api.ts.
 
 export interface SaveStateOptions {
   /** The text: the prompt and the answer of a generation (promptTokenIds, tokenIds). */
@@ -7,9 +7,9 @@ export interface SaveStateOptions {
 }
 
 export interface SavedState {
-  /** Tokens whose state was saved: the longest beginning of the text that is still known. */
+  /** Tokens with saved state: the longest beginning of the text that is still known. */
   tokens: number;
-  /** Of the file. */
+  /** The size of the file. */
   bytes: number;
   ms: number;
 }
@@ -19,9 +19,9 @@ export interface LoadStateOptions {
 }
 
 export interface LoadedState {
-  /** The text that it belongs to. A prompt that begins with it computes only what is new. */
+  /** The text that it belongs to. A prompt that begins with it computes only the new tokens. */
   tokenIds: number[];
-  /** Of the file. */
+  /** The size of the file. */
   bytes: number;
   ms: number;
 }

@@ -43,15 +43,15 @@ export type SchemaValue<S, Other = Record<string, unknown>> = S extends {
 
 /** A function that the model may call. */
 export interface Tool<S = AnySchema> {
-  /** What it does and when to call it: the model reads this. */
-  description?: string;
+  /** The purpose of the tool and when to call it: the model reads this. */
+  description?: string | undefined;
   /** The schema of its arguments: an object. Default: it has none. Arguments that do not follow it never reach `run`. */
-  parameters?: S;
-  /** What it returns goes to the model: text as it is, anything else as JSON. An error's message goes to the model, too. */
+  parameters?: S | undefined;
+  /** Its result goes to the model: text as it is, any other value as JSON. An error's message goes to the model, too. */
   run(args: SchemaValue<S>, call: ToolRun): unknown;
 }
 
-/** What a tool learns of its call besides the arguments. */
+/** The facts about its call that a tool gets besides the arguments. */
 export interface ToolRun {
   readonly id: string;
   /** Aborted when the answer is stopped or the time is over. */
@@ -61,7 +61,7 @@ export interface ToolRun {
 /** Tools by name: 1 to 64 letters, digits, dots, - or _. */
 export type Tools<S> = { readonly [Name in keyof S]: Tool<S[Name]> };
 
-/** A complete call whose arguments follow the tool's schema. */
+/** A complete call with arguments that follow the tool's schema. */
 export interface ToolCall {
   readonly id: string;
   readonly name: string;
@@ -70,7 +70,7 @@ export interface ToolCall {
   readonly step: number;
 }
 
-/** What became of a call. */
+/** The outcome of a call. */
 export interface ToolOutcome {
   readonly call: ToolCall;
   /**
@@ -86,31 +86,31 @@ export interface ToolOutcome {
     | "timeout"
     | "steps"
     | "stopped";
-  /** What the model is told. */
+  /** The text that the model gets. */
   readonly text: string;
   /** The result's length where only its beginning is in `text`. */
   readonly fullLength?: number;
 }
 
 export interface ToolLimits {
-  /** How often the model may answer, calls included (default 8). Then stopReason is "steps". */
-  maxSteps?: number;
+  /** The number of times that the model may answer, calls included (default 8). Then stopReason is "steps". */
+  maxSteps?: number | undefined;
   /** Milliseconds for each call (default 60000). */
-  toolTimeoutMs?: number;
+  toolTimeoutMs?: number | undefined;
   /** Characters of a result that the model is told (default 16384); a longer one is cut, and the model told so. */
-  maxToolText?: number;
+  maxToolText?: number | undefined;
 }
 
 export interface ToolOptions<S>
   extends Omit<GenerateOptions, keyof GrammarOptions | "grammarTriggers">,
     ToolLimits {
   tools: Tools<S>;
-  /** What the first step does: the model decides (default), it calls some tool, or it calls this one. */
-  toolChoice?: "auto" | "required" | { readonly name: keyof S & string };
+  /** The first step's choice: the model decides (default), it calls some tool, or it calls this one. */
+  toolChoice?: "auto" | "required" | { readonly name: keyof S & string } | undefined;
   /** Asked before every call. false, or a reason: the call is refused, and the model told so. */
-  onCall?: (call: ToolCall) => ToolDecision | Promise<ToolDecision>;
+  onCall?: ((call: ToolCall) => ToolDecision | Promise<ToolDecision>) | undefined;
   /** More variables for the template, such as enable_thinking. */
-  variables?: Readonly<Record<string, unknown>>;
+  variables?: Readonly<Record<string, unknown>> | undefined;
 }
 
 // biome-ignore lint/suspicious/noConfusingVoidType: a callback that only looks returns nothing
@@ -149,16 +149,16 @@ export interface ChatAnswer<Value = undefined> extends Omit<GenerationResult, "s
 /** A running answer: iterate it for text, `events()` for everything, or await `result`. Starts at once. */
 export interface ChatGeneration<Value = undefined> extends AsyncIterable<string> {
   events(): AsyncIterable<AnswerEvent>;
-  /** Its tokens, whose text is that of the answer: empty where they are reasoning, calls or marks. */
+  /** Its tokens, with the text of the answer: empty for tokens of reasoning, calls or marks. */
   tokens(): AsyncIterable<TokenEvent>;
-  /** With a schema, it rejects with an AnswerError where the answer was cut off, or is not what the schema wants. */
+  /** With a schema, it rejects with an AnswerError if the answer was cut off, or does not match the schema. */
   readonly result: Promise<ChatAnswer<Value>>;
 }
 
 /** Options of an answer that calls no tools. */
 export interface SendOptions extends GenerateOptions {
   /** More variables for the template, such as enable_thinking. */
-  variables?: Readonly<Record<string, unknown>>;
+  variables?: Readonly<Record<string, unknown>> | undefined;
 }
 
 /** Options of an answer that is one JSON value of a schema. */

@@ -4,7 +4,7 @@
 // sequences (cache blocks are numbers to it). One backend object serves one loaded model; dispose() frees all its memory,
 // and any use after that throws. Backends never import each other; src/load/choose-backend.ts takes one from the table.
 
-import type { CallRecord } from "../base/call-table.ts";
+import type { CallLog, CallRecord } from "../base/call-table.ts";
 import type { DeviceLostError } from "../base/errors.ts";
 import { type KvDType, kvTypeName } from "../dtypes/kv-types.ts";
 import type { Batch } from "../graph/batch.ts";
@@ -15,19 +15,19 @@ import type { FilePart, OpenDirect, ReadAt } from "../platform/platform.ts";
 
 export type { KvOverflow, Widened } from "../graph/reference-memory.ts";
 
-/** What a backend keeps of sequences: keys and values of each layer in blocks of 32 tokens, and recurrent state. */
+/** A backend's state of sequences: keys and values of each layer in blocks of 32 tokens, and recurrent state. */
 export interface KvCacheOptions {
   dtype: KvDType;
   /** Most blocks in a sequence's block table. */
   tableLength: number;
   /** Blocks of each group of KV states, by KvState.group. */
-  groups: readonly GroupRoom[];
+  groups: readonly GroupCapacity[];
   /** Slots of recurrent state. Default: none. */
   slots?: number;
 }
 
 /** Blocks of a group of KV states. */
-export interface GroupRoom {
+export interface GroupCapacity {
   /** At most. */
   readonly blocks: number;
   /** Held from the start; growKv() asks for more. */
@@ -35,12 +35,12 @@ export interface GroupRoom {
 }
 
 /** The same number of blocks for all groups, held from the start. */
-export function evenRoom(blocks: number, dtype: KvDType, groups = 1): KvCacheOptions {
+export function evenCapacity(blocks: number, dtype: KvDType, groups = 1): KvCacheOptions {
   const group = { blocks, held: blocks };
   return { dtype, tableLength: blocks, groups: Array.from({ length: groups }, () => group) };
 }
 
-export function groupRoom({ groups }: KvCacheOptions, group: number): GroupRoom {
+export function groupCapacity({ groups }: KvCacheOptions, group: number): GroupCapacity {
   const room = groups[group];
   if (!room)
     throw new Error(`KV cache: no blocks for group ${group}, only for ${groups.length} groups`);
@@ -48,12 +48,12 @@ export function groupRoom({ groups }: KvCacheOptions, group: number): GroupRoom 
 }
 
 /** The same, with all blocks allocated from the start. */
-export function wholeRoom(kv: KvCacheOptions): KvCacheOptions {
+export function wholeCapacity(kv: KvCacheOptions): KvCacheOptions {
   return { ...kv, groups: kv.groups.map(({ blocks }) => ({ blocks, held: blocks })) };
 }
 
 /** Whether both have the same layout. */
-export function isSameRoom(a: KvCacheOptions, b: KvCacheOptions): boolean {
+export function isSameCapacity(a: KvCacheOptions, b: KvCacheOptions): boolean {
   return (
     kvTypeName(a.dtype) === kvTypeName(b.dtype) &&
     a.tableLength === b.tableLength &&
@@ -72,16 +72,18 @@ export interface MemoryUse {
 export interface MemoryNeed extends MemoryUse {
   /** The most bytes that this backend can address, however much memory the machine has. */
   limitBytes: number;
-  /** Why that is the limit, for messages: a clause. */
+  /** The reason for the limit, for messages: a clause. */
   limitReason?: string;
   /** The part of these bytes that is in a device's own memory. Default 0. */
   deviceBytes?: number;
-  /** Why it does not fit, and what to do: whole sentences. Default: limitBytes says it. */
+  /** The reason why it does not fit, and the remedy: whole sentences. Default: limitBytes says it. */
   refusal?: string;
   /** Bytes of weights that stay on disk, and are not in weightBytes. Default 0. */
   diskBytes?: number;
   /** Why its weights cannot stay on disk, where that would help: a clause. */
   notOnDisk?: string;
+  /** Memory of a device that it gains from and can do without (Backend.forgo); in none of the other numbers. */
+  optional?: MemoryUse;
 }
 
 /**
@@ -90,7 +92,7 @@ export interface MemoryNeed extends MemoryUse {
  */
 export type Tap = (value: Value, data: Float32Array, inHalves?: boolean) => void;
 
-/** What a batch is for: prefill or decode. Times are kept apart by it. */
+/** The phase of a batch: prefill or decode. Each has its own times. */
 export type BatchPhase = "prompt" | "generation";
 
 export interface RunOptions {
@@ -102,7 +104,7 @@ export interface RunOptions {
   output?: Float32Array;
   /** For comparing backends; it may slow the run down. */
   tap?: Tap;
-  /** With a tap: [rows, cols] that later ops read in place of a value; undefined: the computed value. */
+  /** With a tap: [rows, cols] that later ops read instead of the value; undefined: the computed value. */
   replace?: (value: Value) => Float32Array | undefined;
   /** Default: "prompt". Only a backend that records times reads it. */
   phase?: BatchPhase;
@@ -119,7 +121,10 @@ export interface BestLogits {
   readonly ids: Int32Array;
   /** As long as `ids`. */
   readonly logits: Float32Array;
-  /** Where the batch has adjusted tokens (Batch.adjusted): these are not among the best, but here, and there is room for ADJUSTED_ROOM. */
+  /**
+   * The logits of adjusted tokens (Batch.adjusted), if the batch has any: these are not among the best, but here, and there is room for
+   * ADJUSTED_ROOM.
+   */
   readonly adjusted?: AdjustedLogits | undefined;
 }
 
@@ -142,14 +147,14 @@ export interface WeightFiles {
   readonly openDirect?: OpenDirect | undefined;
 }
 
-/** What a model may take of the memory, where weights can stay on disk. */
+/** The memory limits of a model whose weights can stay on disk. */
 export interface RamBudget {
   /** A model that needs more leaves weights on disk. */
   readonly limitBytes: number;
   /** So that all of it takes this at most. */
   readonly budgetBytes: number;
   /**
-   * How experts are read that stay on disk. Default, "measured": on demand, and ahead of it where that was measured to save time;
+   * The way to read experts that stay on disk. Default, "measured": on demand, and ahead of it if that was measured to save time;
    * "always" ahead of it, or "never"; "all": like other weights, all for every batch.
    */
   readonly experts?: "measured" | "always" | "never" | "all" | undefined;
@@ -157,16 +162,18 @@ export interface RamBudget {
 
 /** Weights that stay on disk: those that are read for every batch, and experts that are read on demand. */
 export interface DiskUse {
-  /** How many are read for every batch. */
+  /** The number of weights that every batch reads. */
   readonly weights: number;
-  /** Bytes in the file of what is not in memory, of what every batch reads, and of what a token reads if every expert is used
-   * equally often. */
+  /**
+   * Bytes in the file: of weights that are not in memory, of those that every batch reads, and of those that a token reads if
+   * every expert is used equally often.
+   */
   readonly fileBytes: number;
   readonly batchBytes: number;
   readonly tokenBytes: number;
   /** Experts of a layer: all, those that a token uses, and those that memory holds. undefined: none is read on demand. */
   readonly experts?: { readonly all: number; readonly used: number; readonly slots: number };
-  /** Bytes of memory in which they take turns. */
+  /** Bytes of the ring in memory that they share, one after the other. */
   readonly ringBytes: number;
   /** Past the system's cache of files. */
   readonly isDirect: boolean;
@@ -174,20 +181,20 @@ export interface DiskUse {
 
 /** Experts that are read on demand, one matrix of one expert at a time. */
 export interface ExpertReads {
-  /** Uses that found theirs in memory, and those that were read: how many, and the bytes. */
+  /** Uses of experts that were in memory, and of those that were read: their numbers, and the bytes. */
   readonly hits: number;
   readonly misses: number;
   readonly readBytes: number;
-  /** How long threads waited for them, all together. */
+  /** The time that threads waited for experts, all together. */
   readonly waitMs: number;
-  /** Those that were read before the layer's routes were known, and how many of them it used. */
+  /** Experts that were read before the layer's routes were known, and the number of them that the layer used. */
   readonly guessed: number;
   readonly guessedRight: number;
 }
 
-/** What an engine hears while weights are read. */
+/** The events that an engine receives while weights are read. */
 export interface UploadWatch {
-  /** So many bytes more are there; reading took each thread so many ms. */
+  /** `bytes` more bytes are there; reading took each thread `readMs` ms. */
   progress(bytes: number, readMs: number): void;
   /** Throws if the load was aborted. */
   check(): void | Promise<void>;
@@ -199,7 +206,7 @@ export interface ProfiledPart {
   readonly op: string;
   /** The name of the node that it is part of: "blk.3.attn_q". */
   readonly name: string;
-  /** The nodes that it completes; none where it only prepares one. */
+  /** The nodes that it completes; none if it only prepares one. */
   readonly nodes: readonly GraphNode[];
   /** The rows that it computes; a batch without such rows skips it. */
   readonly rows: Rows;
@@ -236,7 +243,7 @@ export interface RecordedEvents {
   readonly dropped: number;
 }
 
-/** What a backend recorded since it was prepared. */
+/** Records of a backend since it was prepared. */
 export interface BackendProfile {
   readonly parts: readonly ProfiledPart[];
   readonly phases: Readonly<Record<BatchPhase, PhaseTimes>>;
@@ -244,12 +251,23 @@ export interface BackendProfile {
   readonly events: readonly RecordedEvents[];
   /** Time spent packing weights. */
   readonly packMs: number;
-  /** What computes, where that is not threads: "GPU". It is then the one entry of busyMs and events. */
+  /** The worker, if that is not threads: "GPU". It is then the one entry of busyMs and events. */
   readonly worker?: string;
   /** Calls below the ops: of a device's API, or waits and wakes of threads in the recorded batches. */
   readonly calls?: readonly BackendCall[];
-  /** How it was recorded, or why not: sentences without a full stop. */
+  /** The last of the calls of a device's API, one by one. */
+  readonly log?: CallLog;
+  /** Of two backends together: the records of each. */
+  readonly sides?: readonly SideProfile[];
+  /** The method of recording, or the reason for its absence: sentences without a full stop. */
   readonly notes?: readonly string[];
+}
+
+export interface SideProfile {
+  /** The backend's name. */
+  readonly name: string;
+  readonly profile: BackendProfile;
+  readonly memory: MemoryUse;
 }
 
 export interface BackendCall extends CallRecord {
@@ -288,7 +306,7 @@ export interface LayerPlace {
   readonly isDevice: boolean;
   /** The device, as its measurement names it. */
   readonly adapter?: string;
-  /** It computes only this of a sequence, and another place the rest. Default: all of it. */
+  /** It computes only this phase of a sequence, and another device the rest. Default: all of it. */
   readonly phase?: BatchPhase;
   /** Which tensors are elsewhere than their layer: patterns, as "exps=cpu". Default: none. */
   readonly overrides?: readonly string[];
@@ -337,6 +355,9 @@ export interface Backend {
    */
   prepare(plan: Plan, kv: KvCacheOptions): Promise<void> | void;
 
+  /** Does without the parts that measure() calls optional; `why`: a clause. */
+  forgo?(why: string): void;
+
   /** Whether prepare() would find the memory, by trying. Optional: where measure() knows. */
   fits?(plan: Plan, kv: KvCacheOptions): Promise<boolean>;
 
@@ -344,16 +365,20 @@ export interface Backend {
   upload(weight: Weight, read: WeightReader): Promise<void>;
 
   /**
-   * Reads the weights that lie in local files, as all threads can. Returns the names of those that are there now: none where
+   * Reads the weights that lie in local files, as all threads can. Returns the names of those that are there now: none if
    * there are no such files, or one could not be read. Optional; before any upload().
    */
   uploadFiles?(watch: UploadWatch): Promise<ReadonlySet<string>>;
 
   /**
    * Computes made-up batches, so that the first real ones take no longer than others, and leaves no trace of them; texts have up to
-   * `contextSize` tokens. After all weights are there and before the first run(). Optional: where that would gain nothing.
+   * `contextSize` tokens. After all weights are there and before the first run(). The largest batch comes first, or is the only one
+   * (`onlyLargest`): a device that has no memory for it says so now (DeviceMemoryError). Optional: where that would gain nothing.
    */
-  warmUp?(contextSize: number): Promise<void>;
+  warmUp?(contextSize: number, onlyLargest?: boolean): Promise<void>;
+
+  /** Differences from the request, once prepared: one sentence each. */
+  warnings?(): readonly string[];
 
   /** Computes one batch; throws an AbortedError when `stop` returned true, and the batch has no results then. */
   run(batch: Batch, options?: RunOptions): Promise<void> | void;
@@ -367,7 +392,7 @@ export interface Backend {
   /** Copies row `row` of an output of the last batch into `target`: [cols]. */
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void;
 
-  /** Of the logits of a token, at most so many of the best can be read by readBest(). Default: none. */
+  /** The most of a token's best logits that readBest() can read. Default: none. */
   readonly mostBest?: number | undefined;
 
   /**
@@ -383,16 +408,19 @@ export interface Backend {
    * time since the batch before, not the time of run(). Only the best logits of such batches can be read. Optional: where none is.
    */
   readonly wasAhead?: boolean;
-  /** How many batches were submitted before they were asked for, and how many of them never were. Optional: where none is. */
-  flight?(): { readonly submitted: number; readonly dropped: number };
+  /**
+   * The number of batches that were submitted before they were asked for, and of those that never were. Optional: where none
+   * is.
+   */
+  lookahead?(): { readonly submitted: number; readonly dropped: number };
 
   /** Copies one cache block, all layers of a group, to another, for copy-on-write. Default: all groups. */
   copyKvBlock(from: number, to: number, group?: number): void;
 
   /**
-   * Grows the cache to so many blocks of each group of KV states, and keeps their contents. After a MemoryError nothing has
-   * changed. `pause`: waited for between pieces of this work, each of which keeps this thread for a moment. Optional: where the
-   * system gives memory when it is first written to.
+   * Grows the cache to the given number of blocks for each group of KV states, and keeps their contents. After a MemoryError
+   * nothing has changed. `pause`: waited for between pieces of this work, each of which keeps this thread for a moment.
+   * Optional: where the
    */
   growKv?(blocks: readonly number[], pause?: () => Promise<void>): Promise<void>;
 
@@ -403,14 +431,14 @@ export interface Backend {
   widened?(): Widened | undefined;
 
   /**
-   * From the next batch on, activations that the type beside their weight cannot hold stay float32, as `widened` says; false: that
-   * is so already, or would change nothing. Called when logits are not finite; what was computed before is to be computed again.
+   * From the next batch on, activations that the type beside their weight cannot hold stay float32, as `widened` says; false: they
+   * already do, or that would change nothing. Called when logits are not finite; earlier results are to be computed again.
    * Optional: where batches do it by themselves.
    */
   widen?(): Promise<boolean>;
 
   /**
-   * The first keys or values since it was last asked that the type of the KV cache cannot hold: what was computed from them is wrong,
+   * The first keys or values since the last call that the type of the KV cache cannot hold: results computed from them are wrong,
    * finite or not. Asked after every batch. Optional: where they become NaN instead, and the logits with them.
    */
   kvOverflow?(): KvOverflow | undefined;
@@ -418,21 +446,23 @@ export interface Backend {
   memory(): MemoryUse;
   /** Weights that stay on disk; undefined: none. Optional: where they cannot. */
   onDisk?(): DiskUse | undefined;
-  /** What was read of experts so far; undefined: none is read on demand. Optional: where they cannot. */
+  /** The reads of experts so far; undefined: none is read on demand. Optional: where they cannot. */
   expertReads?(): ExpertReads | undefined;
-  /** Where each layer is computed, in order. Optional: where all layers are computed here. */
+  /** The device of each layer, in order. Optional: where all layers are computed here. */
   placement?(): readonly LayerPlace[];
-  /** The part of the graph at each place of placement(). Optional: where each place computes all of it. */
+  /** The part of the graph for each entry of placement(). Optional: where each device computes all of it. */
   parts?(): readonly Graph[];
-  /** What could be left out where neurons are zero (docs/sparse.md), whether or not it is; undefined: nothing. Optional: where nothing can. */
+  /**
+   * Weights that could be left out if neurons are zero (docs/use/sparse.md), whether or not they are; undefined: none. Optional: where none can.
+   */
   neurons?(): NeuronWeights | undefined;
-  /** What computes what, and why: one line each, for --explain. */
+  /** The kernel of each op, and why: one line each, for --explain. */
   explain(): readonly string[];
-  /** Where the time went; undefined: it was not recorded. Optional: a backend may not record times. */
+  /** The recorded times; undefined: none were recorded. Optional: a backend may not record times. */
   profile?(): BackendProfile | undefined;
-  /** Drops what was recorded until now. */
+  /** Drops the records until now. */
   resetProfile?(): void;
-  /** Optional: a backend may keep state to itself, and can then not take turns with another (switch/switch.ts). */
+  /** Optional: a backend may keep state to itself, and can then not alternate with another (switch/switch.ts). */
   readonly transfer?: StateTransfer | undefined;
   /** For measuring: how to compute the next batches. Optional: a backend may have nothing to tune. */
   readonly tuning?: TuningControls | undefined;
@@ -444,10 +474,10 @@ export interface Backend {
 }
 
 /**
- * State of sequences on its way out of a backend and into another, in a form that is nobody's own. Of a cache block of a group:
- * for each KvState of the group in order, keys [32, kCols], then values [32, vCols], in the cache's type (kvBlockBytes). Of a
- * slot: the floats of each RecurrentState in order. What is read is what is there at the call: a later batch may write the block or
- * slot before the promise resolves.
+ * State of sequences on its way from one backend to another, in a form that is no backend's own. Of a cache block of a group: for
+ * each KvState of the group in order, keys [32, kCols], then values [32, vCols], in the cache's type (kvBlockBytes). Of a slot: the
+ * floats of each RecurrentState in order. The state is read as it is at the call: a later batch may write the block or slot before
+ * the promise resolves.
  */
 export interface StateTransfer {
   /** Copies a cache block out: [kvBlockBytes]. */
@@ -467,6 +497,6 @@ export interface StateTransfer {
 export interface TuningControls {
   /** From the next batch on, all matmuls are computed by variant `index` of their choice. */
   setVariant(index: number): void;
-  /** What idle threads do from the next batch on. */
+  /** Behaviour of idle threads from the next batch on. */
   setIdle(idle: "spin" | "sleep"): void;
 }

@@ -5,7 +5,7 @@ import type { Batch } from "../graph/batch.ts";
 import type { Value } from "../graph/graph.ts";
 import { mostRows, type PlanLimits } from "../graph/plan.ts";
 
-/** Where a backend on the processor keeps a value: [rows, cols]. */
+/** The memory in which a backend on the processor keeps a value: [rows, cols]. */
 type ValueMemory = (value: Value) => Float32Array;
 
 /** Copies the values that come from the other part to where nodes read them. */

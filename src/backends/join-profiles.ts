@@ -1,16 +1,25 @@
 // Joins the profiles of two backends that run one after the other: the parts of the first, then those of the second. The two
 // have different threads, so the times of each are averaged over its threads and the result has one worker.
 
-import type { BackendProfile, BatchPhase, PhaseTimes } from "./backend.ts";
+import type { Backend, BackendProfile, BatchPhase, PhaseTimes, SideProfile } from "./backend.ts";
 import { EVENT_NUMBERS } from "./backend.ts";
+
+/** The profiles of two backends; undefined: one of them recorded nothing. */
+export function sideProfiles(backends: readonly Backend[]): [SideProfile, SideProfile] | undefined {
+  const sides = backends.flatMap((backend) => {
+    const profile = backend.profile?.();
+    return profile ? [{ name: backend.name, profile, memory: backend.memory() }] : [];
+  });
+  return sides.length === 2 ? (sides as [SideProfile, SideProfile]) : undefined;
+}
 
 export function joinProfiles(
   name: string,
-  first: BackendProfile,
-  second: BackendProfile,
+  sides: readonly [SideProfile, SideProfile],
   /** Whether both compute a part of every batch, or each has batches of its own. */
   batches: "shared" | "own" = "shared",
 ): BackendProfile {
+  const [first, second] = sides.map(({ profile }) => profile) as [BackendProfile, BackendProfile];
   const phase = (which: BatchPhase): PhaseTimes => joinTimes(first, second, which, batches);
   const [mine = nothing] = first.events;
   const [other = nothing] = second.events;
@@ -27,6 +36,7 @@ export function joinProfiles(
     ],
     packMs: first.packMs + second.packMs,
     worker: name,
+    sides,
     calls: [...(first.calls ?? []), ...(second.calls ?? [])],
     notes: [
       `times of ${name} are those of both, which take turns; of threads, the average`,

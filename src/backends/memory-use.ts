@@ -6,7 +6,7 @@ export function totalBytes({ weightBytes, kvBytes, workBytes }: MemoryUse): numb
   return weightBytes + kvBytes + workBytes;
 }
 
-/** Of two backends together. */
+/** The memory of two backends together. */
 export function sumOfUse(a: MemoryUse, b: MemoryUse): MemoryUse {
   return {
     weightBytes: a.weightBytes + b.weightBytes,

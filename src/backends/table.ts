@@ -11,9 +11,10 @@ import type { GuardMode } from "./cpu/guard/guard.ts";
 import type { NativeKernels } from "./cpu/native/native.ts";
 import { ReferenceBackend } from "./reference/reference.ts";
 import type { GpuDevice } from "./webgpu/device.ts";
+import type { StreamSource } from "./webgpu/stream/stream-source.ts";
 import type { Tuning } from "./webgpu/tuning.ts";
 
-/** What the user asked for, and what of this machine a backend may use. */
+/** The user's request to a backend, and the parts of this machine that it may use. */
 export interface BackendRequest {
   /** The opt level. 1: plain TypeScript; 2: SIMD, row by row; 3: SIMD and register tiles; 4: the same as machine code. */
   readonly level: 1 | 2 | 3 | 4;
@@ -25,15 +26,15 @@ export interface BackendRequest {
   readonly startThread: (() => EngineThread) | undefined;
   /** The model's weights in local files, for a backend whose threads read them. */
   readonly files?: WeightFiles | undefined;
-  /** What the model may take of the memory; undefined: all that it needs. */
+  /** The memory limits of the model; undefined: no limit. */
   readonly ram?: RamBudget | undefined;
   /** Which kernels compute which matmul, where that was measured. */
   readonly choose?: ChooseMatmul | undefined;
   /** The register tile of opt level 2, where it is not the default. */
-  readonly rowTile?: RowTile | undefined;
-  /** Leave out neurons that are zero, where the backend can (default false; docs/sparse.md). */
+  readonly rowTile?: RowTile | "scalar" | undefined;
+  /** Leave out neurons that are zero, where the backend can (default false; docs/use/sparse.md). */
   readonly sparse?: boolean | NeuronChoice | undefined;
-  /** What idle threads should do, where that was measured. */
+  /** Behaviour of idle threads, if that was measured. */
   readonly idle?: "spin" | "sleep" | undefined;
   /** Why these were chosen, for --explain. */
   readonly notes?: readonly string[] | undefined;
@@ -47,6 +48,8 @@ export interface BackendRequest {
   readonly exact?: boolean | undefined;
   /** Experts of each layer that lie in GPU memory at a time. Default: all. */
   readonly expertSlots?: number | undefined;
+  /** The source of matrices that a backend that `usesGpu` copies for each batch; undefined: they are in GPU memory. */
+  readonly stream?: StreamSource | undefined;
   /** The GPU's tuning, where it was measured, and notes on it. */
   readonly tunedGpu?: { readonly tuning?: Tuning | undefined; readonly notes: readonly string[] };
 }
@@ -62,7 +65,7 @@ export interface BackendEntry {
   create(request: BackendRequest): Backend;
 }
 
-/** What makes machine code at this opt level; a sentence: why there is none. */
+/** The maker of machine code at this opt level; a sentence: why there is none. */
 function codeOf(
   level: BackendRequest["level"],
   native: BackendRequest["native"],
@@ -97,10 +100,11 @@ const entries: BackendEntry[] = [
     ready: async () => {
       webGpu ??= await import("./webgpu/webgpu.ts");
     },
-    create: ({ gpu, profile, tunedGpu, exact, expertSlots, level, native }) =>
+    create: ({ gpu, profile, tunedGpu, exact, expertSlots, stream, level, native }) =>
       new webGpu!.WebGpuBackend(gpu!, {
         profile,
         expertSlots,
+        stream,
         ...tunedGpu,
         exact: exact ? cpuArithmetic(codeOf(level, native)) : undefined,
       }),

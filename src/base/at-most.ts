@@ -1,7 +1,7 @@
-// Waiting for something, but not forever: of threads that end, connections that close, state that is stored. What waits for a sign of
-// life again and again is base/stall.ts.
+// Waiting with a time-out: for threads that end, connections that close, state that is stored. base/stall.ts waits for repeated signs
+// of life.
 
-/** Resolves when the work has, or after so many ms; rejects if it does before. */
+/** Resolves when the work has, or after this many ms; rejects if the work does so before. */
 export async function atMost(ms: number, work: Promise<unknown>): Promise<void> {
   if (ms === Infinity) return void (await work);
   let timer: ReturnType<typeof setTimeout> | undefined;

@@ -1,6 +1,6 @@
-// How everything that asks again waits before it does, and when it gives up: a server that is away, a download that was cut, a store that is
-// busy, a page that follows what changes elsewhere. test/rules/retries.test.ts finds loops and timers that ask again without it. Not for what
-// comes by itself and may be late: that is at-most.ts and stall.ts.
+// Back-off of everything that retries, and the end of its retries: a server that is away, a download that was cut, a store that is busy, a
+// page that follows changes elsewhere. test/rules/retries.test.ts finds loops and timers that retry without it. at-most.ts and stall.ts
+// handle events that come by themselves and may be late.
 
 export interface Waits {
   /** After the first failure; each further one in a row doubles it. */
@@ -11,7 +11,7 @@ export interface Waits {
   readonly tries: number;
 }
 
-/** Resolves after so many ms, or when the signal is aborted. */
+/** Resolves after this many ms, or when the signal is aborted. */
 export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   if (signal?.aborted) return;
   const { promise, resolve } = Promise.withResolvers<void>();
@@ -32,12 +32,12 @@ export class Backoff {
     this.#waits = waits;
   }
 
-  /** What was asked for came, or a part of it: the next failure is the first again. */
+  /** The request succeeded, or a part of it: the next failure is the first again. */
   succeeded(): void {
     this.#failures = 0;
   }
 
-  /** Counts a failure; how long to wait, or undefined if it was the last. */
+  /** Counts a failure; the time to wait, or undefined if it was the last. */
   next(): number | undefined {
     const { firstMs, mostMs, tries } = this.#waits;
     if (++this.#failures >= tries) return undefined;
@@ -55,11 +55,11 @@ export class Backoff {
 
 export interface RetryOptions {
   readonly signal?: AbortSignal | undefined;
-  /** Called with each failure that may be followed by another try; rethrows what another try cannot mend. */
+  /** Called with each failure that may be followed by another try; rethrows errors that another try cannot mend. */
   readonly onFailure?: (error: unknown) => void;
 }
 
-/** What the work resolves with; throws its last error when it was tried often enough, and the signal's reason when that is aborted. */
+/** Resolves with the work's result; throws its last error after the last try, and the signal's reason when that is aborted. */
 export async function retry<T>(
   work: () => Promise<T>,
   waits: Waits,
@@ -108,7 +108,7 @@ export function poll(
         backoff.succeeded();
         waitMs = everyMs;
       } catch {
-        waitMs = backoff.next()!; // it never ends: `look` says what is wrong to whom it concerns
+        waitMs = backoff.next()!; // it never ends: `look` reports errors itself
       }
     }
   };

@@ -2,7 +2,7 @@
 
 import { byName } from "./by-name.ts";
 
-/** Powers of 1024, as in llama.cpp and in what systems report of memory. */
+/** Powers of 1024, as in llama.cpp and in systems' reports of memory. */
 const units: Readonly<Record<string, number>> = byName({
   "": 1,
   k: 2 ** 10,
@@ -19,6 +19,13 @@ export function byteSizeOf(text: string): number | undefined {
   if (number === undefined) return undefined;
   const bytes = Math.floor(Number(number) * units[unit!.toLowerCase()]!);
   return Number.isSafeInteger(bytes) && bytes > 0 ? bytes : undefined;
+}
+
+/** "24.0 MiB", "1.23 GiB", "656.0 KiB": binary units, as memory has. */
+export function memoryText(bytes: number): string {
+  if (bytes >= 2 ** 30) return `${(bytes / 2 ** 30).toFixed(2)} GiB`;
+  if (bytes >= 2 ** 20) return `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+  return bytes >= 2 ** 10 || bytes === 0 ? `${(bytes / 2 ** 10).toFixed(1)} KiB` : `${bytes} bytes`;
 }
 
 /** "322.6 MB": decimal units, as disks and networks count. */

@@ -1,7 +1,7 @@
 // CRC-32 (as zlib computes it) in plain TypeScript, eight bytes at a time: for platforms that have none of their own.
 
-/** TABLES[k][byte]: what a byte contributes that k more bytes follow. */
-const TABLES: readonly Int32Array[] = makeTables();
+/** Number [k][byte]: the contribution of a byte that k more bytes follow. */
+let tables: readonly Int32Array[] | undefined;
 
 function makeTables(): Int32Array[] {
   const tables = Array.from({ length: 8 }, () => new Int32Array(256));
@@ -21,7 +21,8 @@ function makeTables(): Int32Array[] {
 
 /** The checksum, 0 to 2^32 - 1. `before`: that of the bytes before these. */
 export function crc32(bytes: Uint8Array, before: number = 0): number {
-  const [t0, t1, t2, t3, t4, t5, t6, t7] = TABLES as unknown as Int32Array[] & { length: 8 };
+  tables ??= makeTables();
+  const [t0, t1, t2, t3, t4, t5, t6, t7] = tables as unknown as Int32Array[] & { length: 8 };
   const end = bytes.length - (bytes.length % 8);
   let crc = ~before;
   let i = 0;

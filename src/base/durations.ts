@@ -1,4 +1,4 @@
-// Durations as Ollama writes them: how long a model stays in memory.
+// Durations as Ollama writes them: the time that a model stays in memory.
 
 import { byName } from "./by-name.ts";
 

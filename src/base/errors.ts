@@ -1,6 +1,6 @@
 // Every error that Lantern throws on purpose is a LanternError with a stable `code`.
 //
-// A message says what went wrong, with which object, what was found, what was expected and what to do next:
+// A message names the failure, its object, the value found, the value expected and the next step:
 //   gguf: model.gguf: tensor "blk.3.attn_q.weight" has type 99. Known types: f32, f16, ...
 // Anything that is not a LanternError is a bug of ours.
 
@@ -29,7 +29,7 @@ export class LanternError extends Error {
   }
 }
 
-/** The facts behind a FormatError's message: which file and field, what it held, what it should hold. */
+/** The facts behind a FormatError's message: the file, the field, its value, the expected value. */
 export interface FormatFacts {
   file: string;
   field: string;
@@ -87,13 +87,13 @@ const asList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? v
 const textIn = (value: unknown): string | undefined =>
   typeof value === "string" && value.trim() !== "" ? value : undefined;
 
-/** Any thrown value for a log or a report of a bug: where it was thrown, and because of what. Never empty. */
+/** Any thrown value for a log or a report of a bug: the position of the throw, and the cause. Never empty. */
 export function detailsOf(error: unknown): string {
   const parts: string[] = [];
   for (let each = error; parts.length < mostCauses && each !== undefined; ) {
     const { stack, cause } = each instanceof Error ? each : ({} as Partial<Error>);
     const message = messageOf(each);
-    // A stack begins with name and message, except where somebody has changed one of them.
+    // A stack begins with name and message, unless one of them was changed.
     const where = textIn(stack);
     if (where === undefined) parts.push(message);
     else parts.push(where.includes(message) ? where : `${message}\n${where}`);
@@ -109,10 +109,10 @@ export class ModelError extends LanternError {
   }
 }
 
-/** An answer that is not what its schema wants: it was cut off, or a refinement refuses it. */
+/** An answer that does not match its schema: it was cut off, or a refinement refuses it. */
 export class AnswerError extends ModelError {
   override name: string = "AnswerError";
-  /** What there is of it: `text` is as far as it got. */
+  /** The part of the answer that there is: `text` is as far as it got. */
   readonly answer: {
     readonly text: string;
     readonly reasoning: string;
@@ -137,9 +137,31 @@ export class UsageError extends LanternError {
   }
 }
 
+/** A value that an option does not take. Each surface says it with its own name of the option: a flag, a field, a label. */
+export interface OptionFacts {
+  /** Its name in the API. */
+  readonly option: string;
+  /** The wrong part of it: "", or "[3]". */
+  readonly part: string;
+  /** As a sentence shows it. */
+  readonly got: string;
+  readonly expected: string;
+}
+
+export class OptionError extends UsageError {
+  override name: string = "OptionError";
+  readonly facts: OptionFacts;
+
+  constructor(option: string, got: unknown, expected: string, part: string = "") {
+    const shown = show(got);
+    super(`${option}${part}: got ${shown}, expected ${expected}`);
+    this.facts = { option, part, got: shown, expected };
+  }
+}
+
 export class ContextError extends LanternError {
   override name: string = "ContextError";
-  /** How many tokens there were, or a lower bound, where known. */
+  /** The number of tokens, or a lower bound, if known. */
   readonly tokens: number | undefined;
 
   constructor(message: string, options?: ErrorOptions & { tokens?: number }) {
@@ -188,9 +210,16 @@ export class HangError extends WorkerError {
   override name: string = "HangError";
 }
 
-/** The GPU was lost, and with it what the model had computed. The request itself is fine and can be repeated. */
+/** The GPU was lost, and with it the model's state. The request itself is fine and can be repeated. */
 export class DeviceLostError extends WorkerError {
   override name: string = "DeviceLostError";
+}
+
+/** The GPU had no memory left for a loaded model's next need. With fewer layers on the GPU the request continues. */
+export class DeviceMemoryError extends DeviceLostError {
+  override name: string = "DeviceMemoryError";
+  /** Layers that were on it, the output counted as one; undefined: not known. */
+  layers: number | undefined;
 }
 
 /** The browser tab that computed the request was closed, or is cut off. The request itself is fine and can be repeated. */

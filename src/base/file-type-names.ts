@@ -1,5 +1,5 @@
-// The file types of GGUF: the numbers of general.file_type, by name. llama.cpp's numbers. What a file type mixes is in
-// tools/quantize/file-types.ts, for those that can be written.
+// The file types of GGUF: the numbers of general.file_type, by name. llama.cpp's numbers. The types that a file type mixes are in
+// tools/quantize/file-types.ts, for file types that can be written.
 
 import { byName } from "./by-name.ts";
 

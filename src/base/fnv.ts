@@ -1,4 +1,4 @@
-// A short name for a long text: 32-bit FNV-1a, for comparing what is not hostile.
+// A short name for a long text: 32-bit FNV-1a, for comparing texts that are not hostile.
 
 /** 8 hexadecimal digits. */
 export function fnv(text: string): string {

@@ -1,4 +1,4 @@
-// What a schema has against a value, in words: issues of zod, and of any library that follows Standard Schema.
+// A schema's objections to a value as texts: issues of zod, and of any library that follows Standard Schema.
 
 export interface Issue {
   readonly message: string;
@@ -18,14 +18,14 @@ export function issueText({ message, path = [] }: Issue): string {
   return keys.length === 0 ? text : `${keys.join(".")}: ${text}`;
 }
 
-/** All of them in one line. */
+/** The text of all issues, in one line. */
 export function issuesText(issues: readonly Issue[]): string {
   const shown = issues.slice(0, mostIssues).map(issueText);
   const left = issues.length - shown.length;
   return shown.join("; ") + (left > 0 ? `; and ${left} more` : "");
 }
 
-/** The issues of an error that has some, as a ZodError has, whose own message is all of them as JSON. */
+/** The issues of an error that has some, such as a ZodError, which has all of them as JSON for its own message. */
 export function issuesOf(error: object): readonly Issue[] | undefined {
   const { issues } = error as { issues?: unknown };
   const isIssue = (one: unknown): one is Issue =>

@@ -1,5 +1,5 @@
-// Log levels. A logger passes on what is at its level or more severe; what becomes of a line is the business of the one
-// who made it. Results never go through a logger.
+// Log levels. A logger passes on lines at its level or more severe; its creator decides the use of a line. Results never go through
+// a logger.
 
 import { UsageError } from "./errors.ts";
 import { show } from "./show.ts";
@@ -8,13 +8,13 @@ import { show } from "./show.ts";
 export const logLevels = ["error", "warn", "info", "debug"] as const;
 export type LogLevel = (typeof logLevels)[number];
 
-/** Writes to the log: at every level what a user should see by then, one text each. */
+/** Writes to the log: at every level the texts that a user should see at that level. */
 export type Logger = Readonly<Record<LogLevel, (text: string) => void>> & {
-  /** Whether anything of this level is written: what is expensive to say is not made up otherwise. */
+  /** Whether lines of this level are written: expensive texts are made only then. */
   has(level: LogLevel): boolean;
 };
 
-/** `level` is asked anew for every text; `write` gets those that pass. */
+/** `level` is called anew for every text; `write` gets the texts that pass. */
 export function makeLogger(
   level: () => LogLevel,
   write: (text: string, level: LogLevel) => void,

@@ -1,7 +1,9 @@
-// Whether other programs used the machine meanwhile: the cores' busy time minus our own. A load average is no use for
-// that: it looks a minute back and counts our own threads. Arithmetic on two readings, which the platform makes.
+// Whether other programs used the machine meanwhile: the cores' busy time minus our own. A load average is useless for that: it
+// looks a minute back and counts our own threads. Arithmetic on two readings, which the platform makes.
 
-/** What the system says at a moment; the difference of two of these describes the time in between. */
+import type { RoundWatch } from "./measure.ts";
+
+/** The system's counters at a moment; the difference of two of these describes the time in between. */
 export interface CpuTimes {
   /** CPU seconds that all cores together have worked since the machine started. */
   readonly busySeconds: number;
@@ -21,6 +23,26 @@ const disturbedShare = 0.15;
 /** Whether a measurement should not be stored, or a speed is to be read with others in mind. */
 export function isDisturbed(others: number, cores: number): boolean {
   return others > disturbedShare * cores;
+}
+
+/** undefined where the system does not count. */
+export type ReadCpuTimes = () => CpuTimes | undefined;
+
+/** Watches for other programs; no round counts as disturbed if the system does not count. */
+export function loadWatch(read: ReadCpuTimes | undefined): RoundWatch {
+  let before: CpuTimes | undefined;
+  return {
+    begin() {
+      before = read?.();
+    },
+    disturbance() {
+      const now = read?.();
+      if (!before || !now) return undefined;
+      const others = othersCores(before, now);
+      if (!isDisturbed(others, now.cores)) return undefined;
+      return `other programs used ${others.toFixed(2)} cores`;
+    },
+  };
 }
 
 /** The system counts in steps of 10 ms per core, which is noise over a short time. */

@@ -1,4 +1,4 @@
-// The key/value metadata of a model file, whatever its format.
+// The key/value metadata of a model file of any format.
 //
 // The keys are GGUF's ("general.architecture", "llama.block_count", "tokenizer.ggml.tokens"). A Hugging Face folder or
 // a llama2.c checkpoint is presented under the same names, so models/ and tokenizers/ need to know only these. A

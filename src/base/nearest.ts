@@ -2,7 +2,7 @@
 
 /** Up to `limit` of `names` that `typed` may have meant, best first; empty when none is close. */
 export function nearest(typed: string, names: readonly string[], limit = 3): string[] {
-  // A name so much longer than all others is close to none: a file's may be as long as the file.
+  // A name that is this much longer than all others is close to none: a file's may be as long as the file.
   const longest = names.reduce((most, { length }) => Math.max(most, length), 0);
   if (typed.length - longest > Math.max(1, typed.length * 0.4)) return [];
   const wanted = typed.toLowerCase();
@@ -14,7 +14,7 @@ export function nearest(typed: string, names: readonly string[], limit = 3): str
     .map(({ name }) => name);
 }
 
-/** What to say after an unknown name: the names it may have meant, or else all known names. */
+/** Advice after an unknown name: the names it may have meant, or else all known names. */
 export function suggestion(typed: string, names: readonly string[]): string {
   const near = nearest(typed, names);
   return near.length > 0 ? `Did you mean ${near.join(" or ")}?` : `Known: ${names.join(", ")}.`;
@@ -22,7 +22,7 @@ export function suggestion(typed: string, names: readonly string[]): string {
 
 function nameDistance(typed: string, name: string): number {
   const whole = editDistance(typed, name);
-  // A part of a name ("qwen3") counts as one mistake, whatever its length.
+  // A part of a name ("qwen3") of any length counts as one mistake.
   if (typed.length >= 3 && name.includes(typed)) return Math.min(whole, 1);
   const words = name.split("-");
   const beginnings = words.slice(1).map((_, index) => words.slice(0, index + 1).join("-"));

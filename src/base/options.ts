@@ -11,10 +11,7 @@ export type OptionNames<T> = Readonly<Record<keyof T, true>>;
 /** Longer names are cut: the name may come from the network, and is compared with every known one and shown. */
 const mostLetters = 200;
 
-/**
- * Throws if `options` is not an object or has an option that is not in `known`. Without `known`, somebody else checks
- * the names.
- */
+/** Throws if `options` is not an object or has an option that is not in `known`. Without `known`, the caller checks the names. */
 export function checkOptionNames<T extends object>(
   call: string,
   options: T,
@@ -27,6 +24,12 @@ export function checkOptionNames<T extends object>(
   const wrong = Object.keys(options).find((name) => !Object.hasOwn(known, name));
   if (wrong === undefined) return;
   throw new UsageError(`${call}: ${unknownName("option", wrong, Object.keys(known))}`);
+}
+
+/** Only the given options: an option that is undefined counts as left out, and replaces no default. */
+export function givenOptions<T extends object>(options: T): T {
+  const given = Object.entries(options).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(given) as T;
 }
 
 /** unknown option "tread". Did you mean threads? Known: contextSize, threads */

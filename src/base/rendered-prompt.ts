@@ -1,15 +1,15 @@
-// A text of which it is known who says what: a chat template, whose special tokens count, or people, tools and documents, whose
-// words are never special tokens. Plain data, which travels between threads and machines as it is. src/chat/ makes it,
+// A text with the origin of its parts: the chat template, in which special tokens count, or people, tools and documents, whose
+// words are never special tokens. Plain data, which can be sent between threads and machines as it is. src/chat/ makes it,
 // src/tokenizers/ reads it.
 
-/** Where a text's special tokens count: from, to, from, to, ... */
+/** The parts of a text in which special tokens count: from, to, from, to, ... */
 export type Trusted = readonly number[];
 
-/** A text and what of it a template says. */
+/** A text and the template's parts of it. */
 export interface RenderedPrompt {
   readonly text: string;
   /**
-   * What the template says: from, to, from, to, ... in UTF-16 units, ascending, no two stretches next to each other. Only there may
+   * The template's parts: from, to, from, to, ... in UTF-16 units, ascending, no two stretches next to each other. Only there may
    * special tokens be. The rest are the words of people, tools and documents.
    */
   readonly template: Trusted;
@@ -20,7 +20,7 @@ export function words(text: string): RenderedPrompt {
   return { text, template: [] };
 }
 
-/** A text whose special tokens count from the first character to the last. */
+/** A text in which special tokens count from the first character to the last. */
 export function trusted(text: string): RenderedPrompt {
   return { text, template: text === "" ? [] : [0, text.length] };
 }

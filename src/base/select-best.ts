@@ -1,17 +1,16 @@
 // Partial selection: the k best of many candidates, in order, without sorting the rest.
 //
-// A heap of k ids with the worst on top takes each candidate in turn, so a vocabulary of 150,000 costs one pass plus a
-// few hundred heap steps for k = 40. With k = count it is a heap sort. Better means: the larger key; of equal keys,
-// the lower id.
+// A heap of k ids with the worst on top takes one candidate after the other, so a vocabulary of 150,000 costs one pass plus a few
+// hundred heap steps for k = 40. With k = count it is a heap sort. Better means: the larger key; of equal keys, the lower id.
 //
-// The functions over all keys compare eight at a time and look closer only if one may be better: 0.17 ms for 150,000. Where a
-// backend has the logits, it looks at the maxima of blocks instead (backends/cpu/best-logits.ts).
+// The functions over all keys compare eight at a time and look closer only if one may be better: 0.17 ms for 150,000. If a backend
+// has the logits, it looks at the maxima of blocks instead (backends/cpu/best-logits.ts).
 
 export type Keys = Float32Array | Float64Array;
 
 /**
- * Writes the `k` best of ids[0..count) to out[0..k), best first, and returns how many there are: min(k, count). `keys`
- * is indexed by id and has no NaN; `ids` is not changed.
+ * Writes the `k` best of ids[0..count) to out[0..k), best first, and returns their number: min(k, count). `keys` is indexed by id
+ * and has no NaN; `ids` is not changed.
  */
 export function selectBest(
   keys: Keys,
@@ -82,7 +81,7 @@ export function bestOf(keys: Float32Array, ids: Int32Array, count: number): numb
   return best;
 }
 
-/** The first id from `from` on whose key is above `limit` or NaN; keys.length if there is none. */
+/** The first id from `from` on with a key above `limit` or NaN; keys.length if there is none. */
 function nextAbove(keys: Float32Array, from: number, limit: number): number {
   let id = from;
   for (; id + 8 <= keys.length; id += 8) {
@@ -137,7 +136,7 @@ function makeHeap(keys: Keys, heap: Int32Array, size: number): void {
   for (let i = (size >> 1) - 1; i >= 0; i--) siftDown(keys, heap, i, size);
 }
 
-/** Turns a heap into a list, best first: the worst of the rest goes to the end, until all are in place. */
+/** Turns a heap into a list, best first: the worst of the rest goes to the end, until all are sorted. */
 function sortHeap(keys: Keys, heap: Int32Array, size: number): void {
   for (let end = size - 1; end > 0; end--) {
     const worst = heap[0]!;

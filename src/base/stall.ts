@@ -1,5 +1,4 @@
-// Detects a connection that stalls. What is timed is the wait for the response or for its next bytes, never the whole
-// transfer.
+// Detects a connection that stalls. It times the wait for the response or for its next bytes, never the whole transfer.
 
 import { UsageError } from "./errors.ts";
 

@@ -1,5 +1,5 @@
 // A reader of TOML 1.0, for files of settings: tables, dotted and quoted keys, strings of all four kinds, numbers, booleans, arrays,
-// inline tables and arrays of tables. Dates are refused, since no setting is one. It is strict: what is given twice, or is not
+// inline tables and arrays of tables. Dates are refused, since no setting is one. It is strict: a duplicate key, or text that is not
 // TOML, is an error that names the line.
 
 import { UsageError } from "./errors.ts";

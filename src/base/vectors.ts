@@ -24,8 +24,8 @@ function lengthOf(vector: Float32Array, norm: EmbeddingNorm): number {
 }
 
 /**
- * How alike two embeddings are: the cosine of the angle between them, from -1 to 1. Of two vectors of zeros it is 1, of one it is 0,
- * as in llama.cpp.
+ * The similarity of two embeddings: the cosine of the angle between them, from -1 to 1. Of two vectors of zeros it is 1, of one it
+ * is 0, as in llama.cpp.
  */
 export function cosineSimilarity(a: ArrayLike<number>, b: ArrayLike<number>): number {
   let [dot, squaresA, squaresB] = [0, 0, 0];

@@ -1,5 +1,5 @@
-// A text without what stands at its end. Not replace(/x+$/, ""): that looks at every x of the text, and from each at all that follow, so
-// that a text of a megabyte takes minutes.
+// A text without the given characters at its end. Not replace(/x+$/, ""): that looks at every x of the text, and from each at all that
+// follow, so that a text of a megabyte takes minutes.
 
 /** Without these letters at its end, as many as there are. */
 export function withoutEnd(text: string, letters: string): string {

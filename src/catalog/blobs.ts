@@ -15,7 +15,7 @@ const unusedMs = 24 * 3600 * 1000;
 
 let uploads = 0;
 
-/** Where it is; undefined: it is not there. */
+/** The path of a blob; undefined: it is not there. */
 export async function findBlob(
   digest: string,
   platform: DownloadPlatform,
@@ -59,7 +59,7 @@ export async function writeBlob(
   }
 }
 
-/** Deletes those that no model names, unless they came within the last day. */
+/** Deletes blobs that no model names, unless they came within the last day. */
 export async function pruneBlobs(
   named: ReadonlySet<string>,
   platform: DownloadPlatform,

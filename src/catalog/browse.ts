@@ -79,7 +79,7 @@ export async function checkModelPath(path: string, platform: DownloadPlatform): 
   return full;
 }
 
-/** Where people and other programs keep models, below the home folder. */
+/** The usual folders of models of people and other programs, below the home folder. */
 const usualFolders: readonly (readonly string[])[] = [
   ["Downloads"],
   ["Desktop"],

@@ -1,5 +1,5 @@
-// The models that Lantern knows by name: what each is, its licence, where it comes from and how it is checked. A new
-// model is one entry here. Data only; resolve.ts finds models, pull.ts downloads them.
+// The models that Lantern knows by name: the description of each, its licence, its source and its checksum. A new model is one
+// entry here. Data only; resolve.ts finds models, pull.ts downloads them.
 //
 // A sha256 here was computed from the file itself. Entries without one are checked against the hash that the
 // Hugging Face hub states for the file (its LFS oid) when they are downloaded; their `bytes` are then approximate.
@@ -37,7 +37,7 @@ export interface CatalogEntry {
   sha256?: string;
   /** Whether it was trained to chat. */
   chat: boolean;
-  /** Where it is kept, relative to the cache folder. */
+  /** The path of its file, relative to the cache folder. */
   file: string;
   source: CatalogSource;
   /** The built-in configuration of limits() with the same shape, for estimates before the model is downloaded. */

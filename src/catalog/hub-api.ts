@@ -1,7 +1,6 @@
-// The few calls to the Hugging Face hub's HTTP API that Lantern needs: what is at a path of a repository, where a
-// file's bytes are, all files, and a search for repositories. The hub's own npm package can do this too, but brings
-// ten more packages and a command (`hfjs`) into every project that installs Lantern. Arguments and results have the
-// same names as in that package.
+// The few calls to the Hugging Face hub's HTTP API that Lantern needs: the entry at a path of a repository, the location of a
+// file's bytes, all files, and a search for repositories. The hub's own npm package can do this too, but brings ten more packages
+// and a command (`hfjs`) into every project that installs Lantern. Arguments and results have the same names as in that package.
 //
 // Failures are errors with the HTTP status; the caller turns them into a message.
 
@@ -57,7 +56,7 @@ export class HubApiError extends Error {
   }
 }
 
-/** What the repository has at these paths; missing ones are left out. */
+/** The repository's entries at these paths; missing ones are left out. */
 export async function pathsInfo(asked: HubRepo & { paths: string[] }): Promise<HubPath[]> {
   const url = `${apiOf(asked)}/paths-info/${revisionOf(asked)}`;
   const body = JSON.stringify({ paths: asked.paths });

@@ -114,7 +114,7 @@ export function refusalAdvice(hasToken: boolean): string {
 }
 
 interface Question {
-  /** What the query was about: "owner/repo (main)". */
+  /** The subject of the query: "owner/repo (main)". */
   what: string;
   access: HubAccess;
   signal: AbortSignal | undefined;

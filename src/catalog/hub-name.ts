@@ -17,7 +17,7 @@ export interface HubName {
 const hubHosts = ["huggingface.co", "www.huggingface.co", "hf.co"];
 const examples = "hf:owner/repo, hf:owner/repo:Q4_K_M or hf:owner/repo/file.gguf";
 
-/** Parses a name or a URL; undefined if it names nothing on the hub. `mirror`: HF_ENDPOINT. */
+/** Parses a name or a URL; undefined if it is no name on the hub. `mirror`: HF_ENDPOINT. */
 export function readHubName(text: string, mirror?: string): HubName | undefined {
   const name = text.trim();
   if (/^https?:\/\//i.test(name)) return readAddress(name, mirror);

@@ -20,7 +20,7 @@ export interface ModelListing {
    * elsewhere on this machine; "given": named by the command line of a server.
    */
   state: "installed" | "cached" | "partial" | "linked" | "given" | "absent";
-  /** What open() takes; undefined if the model is not (completely) here. */
+  /** The path to give to open(); undefined if the model is not (completely) here. */
   path: string | undefined;
   source: string;
   sha256: string | undefined;
@@ -36,6 +36,7 @@ export async function listModels(platform: DownloadPlatform): Promise<ModelListi
   const found = await platform.listFiles(platform.cacheFolder);
   const sizes = new Map<string, number>(); // by path below the cache folder
   for (const file of found) {
+    if (ownFile.test(file)) continue;
     if (modelFile.test(file.replace(/\.part$/, ""))) sizes.set(file, await sizeOf(file, platform));
   }
   const listings = await Promise.all(
@@ -56,6 +57,8 @@ export async function listModels(platform: DownloadPlatform): Promise<ModelListi
   return listings;
 }
 
+/** Lantern's other data beside models if LANTERN_CACHE names one folder for both: kernels, compiled code, states of models. */
+const ownFile = /^(?:native|compile|state)\//;
 const modelFile = /\.(gguf|safetensors|bin|data)$/i;
 
 async function sizeOf(file: string, platform: DownloadPlatform): Promise<number> {
@@ -131,7 +134,7 @@ function fileListing(
   };
 }
 
-/** Of a file or folder that is in no list, such as one that a command line names. */
+/** The listing of a file or folder that is in no list, such as one that a command line names. */
 export async function givenListing(
   name: string,
   path: string,

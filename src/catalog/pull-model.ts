@@ -1,4 +1,4 @@
-// Downloads a model by name, with all its files: what the command line and the server call to pull.
+// Downloads a model by name, with all its files: the command line and the server call it to pull.
 
 import type { DownloadPlatform } from "../platform/download.ts";
 import type { CatalogEntry } from "./catalog.ts";

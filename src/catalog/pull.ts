@@ -1,9 +1,8 @@
 // Downloads one catalog entry into the cache. A file under its final name is always complete and checked: the bytes go
 // to <file>.part, are hashed on the way, and the part is renamed when size and sha256 are right.
 //
-// If the pull is interrupted (Ctrl-C, a lost network, a crash), the part stays, and <file>.part.json says what it is a
-// part of. The next pull resumes it if the server still has the same file. A lock keeps out a second pull of the same
-// file.
+// If the pull is interrupted (Ctrl-C, a lost network, a crash), the part stays, and <file>.part.json names the file that it is a
+// part of. The next pull resumes it if the server still has the same file. A lock keeps out a second pull of the same file.
 
 import { AbortedError, SourceError } from "../base/errors.ts";
 import type { DownloadPlatform, FileLock } from "../platform/download.ts";
@@ -27,12 +26,12 @@ export interface PullOptions {
 export interface PulledFile {
   path: string;
   bytes: number;
-  /** Where the file was found: "installed" (an npm package), "cache" (an earlier pull), "download" (now). */
+  /** The origin of the file: "installed" (an npm package), "cache" (an earlier pull), "download" (now). */
   from: "installed" | "cache" | "download";
-  /** After a download: the file's hash, and who stated it; "nobody" if only the size was known. */
+  /** After a download: the file's hash, and its source; "nobody" if only the size was known. */
   sha256?: string;
   statedBy?: string;
-  /** After a download: how many bytes came from an earlier, interrupted pull. */
+  /** After a download: the number of bytes from an earlier, interrupted pull. */
   resumedBytes?: number;
 }
 
@@ -148,7 +147,7 @@ async function download(
   return { path, bytes: loadedBytes, from: "download", sha256, statedBy, resumedBytes };
 }
 
-/** How many bytes of an earlier part can be kept. */
+/** The number of bytes of an earlier part that can be kept. */
 async function resumableBytes(
   part: string,
   remote: RemoteFile,

@@ -53,7 +53,7 @@ export async function locateModel(nameOrPath: string, platform: DownloadPlatform
   );
 }
 
-/** What a name stands for: entries that can be pulled, or a repository from which one must be chosen. */
+/** The meaning of a name: entries that can be pulled, or a repository from which one must be chosen. */
 type Known = { entries: CatalogEntry[] } | { hub: HubName; bare: boolean };
 
 /** "itself": a URL or an existing path. */
@@ -85,7 +85,7 @@ export function findEntries(name: string): CatalogEntry[] | undefined {
   return hub?.file === undefined ? undefined : fileEntries(hub, hub.file);
 }
 
-/** What to download for a name. */
+/** The download for a name. */
 export interface PullChoice {
   entries: CatalogEntry[];
   bytes: number;
@@ -96,7 +96,7 @@ export interface PullChoice {
   repository?: string;
 }
 
-/** What `lantern pull NAME` downloads; asks the hub if the name leaves a choice. Accepts every form that users paste. */
+/** The download of `lantern pull NAME`; asks the hub if the name leaves a choice. Accepts every form that users paste. */
 export async function choosePull(
   name: string,
   platform: DownloadPlatform,

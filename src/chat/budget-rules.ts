@@ -1,6 +1,6 @@
-// Rules for single template operations whose result could be too large. They are found in the parsed template before
-// it is rendered: which nodes have a limit, which of their operands it depends on, and how large the result could be.
-// budget.ts applies the rules while it renders.
+// Rules for single template operations whose result could be too large. They are found in the parsed template before it is
+// rendered: the nodes with a limit, the operands that it depends on, and the largest possible result. budget.ts applies the rules
+// while it renders.
 //
 //   {{ list }}, list ~ text, list|tojson   a list that holds another twice, which holds another twice, ... is small in
 //                                          memory and endless as text: it is measured first
@@ -18,7 +18,7 @@ export interface Value {
 
 export type Node = { type: string } & Record<string, unknown>;
 
-/** The rest of the budget, and what was used so far. */
+/** The rest of the budget, and the part that was used so far. */
 export interface Allowance {
   readonly unitsLeft: number;
   readonly unitsTaken: number;
@@ -29,7 +29,7 @@ export interface Allowance {
 export interface NodeRule {
   /** Whether its value is written to the output as text. */
   isWritten: boolean;
-  /** The operands whose values the limit depends on. */
+  /** The operands that the limit depends on. */
   parts: readonly unknown[];
   /** Checks the operands that are evaluated so far; throws if the result would be too large. */
   limit: ((values: readonly (Value | undefined)[], budget: Allowance) => void) | undefined;
@@ -40,7 +40,7 @@ const MADE_ENTRY = 8;
 const USED_ENTRY = 1 / 16;
 /** Cost of an entry that becomes text, in addition to its own text. */
 const WRITTEN_ENTRY = 16;
-/** How deeply nested lists are measured. */
+/** The depth to which nested lists are measured. */
 const MEASURED_DEPTH = 200;
 
 /** The cost of a node's value by itself, without the values inside it. */
@@ -117,7 +117,7 @@ const widest = (args: readonly (Value | undefined)[]): number =>
   args.reduce((most, arg) => Math.max(most, numberOf(arg), arg ? textOf(arg) : 0), 0);
 const textOf = (value: Value): number => (typeof value.value === "string" ? value.value.length : 0);
 
-/** How large the result of a filter may be, by the filter's name. */
+/** The limits of the results of filters, by the filter's name. */
 const filterLimits: Readonly<Record<string, FilterLimit>> = {
   join: (operand, args) => lengthOf(operand) * widest(args),
   indent: (operand, args) => lengthOf(operand) * widest(args),
@@ -229,7 +229,7 @@ function limitSearch([left, right]: readonly (Value | undefined)[], budget: Allo
 }
 
 export interface InputSize {
-  /** How many values there are. */
+  /** The number of values. */
   values: number;
   /** Characters of texts. */
   units: number;

@@ -1,11 +1,11 @@
 // A budget for rendering a chat template. The template comes with the model, so it may be broken or hostile: loops within
 // loops, range(1e9), texts and lists that double at every step, macros that call themselves.
 //
-// The library has no limits of its own, and one hook that sees everything: Interpreter.evaluate() is called for every
-// node of the program, also by the interpreter itself. The override here counts a step per node, adds up the sizes of
-// all values (so searching a long text a thousand times costs a thousand times its length), and checks from time to
-// time whether the work should stop. Single operations whose result would be too large are refused beforehand
-// (budget-rules.ts). The budget grows with the conversation, because every message costs something.
+// The library has no limits of its own, and one hook that sees all work: Interpreter.evaluate() is called for every node of the
+// program, also by the interpreter itself. The override here counts a step per node, adds up the sizes of all values (so searching
+// a long text a thousand times costs a thousand times its length), and checks from time to time whether the work should stop.
+// Single operations whose result would be too large are refused beforehand (budget-rules.ts). The budget grows with the
+// conversation, because every message costs something.
 
 import * as jinja from "@huggingface/jinja";
 import type { Check } from "../base/check.ts";
@@ -43,15 +43,15 @@ import { renderError, Stopped } from "./template-errors.ts";
  */
 const STEPS = 20_000;
 const STEPS_PER_VALUE = 2_000;
-/** Values that every template gets, whatever the conversation. */
+/** Values that every template gets, in any conversation. */
 const CONSTANT_VALUES = 12;
 const UNITS = 32_000_000;
 const UNITS_PER_UNIT = 200;
 const UNITS_PER_VALUE = 20_000;
-/** Upper limits for any conversation: seconds of work, and what fits in memory. */
+/** Upper limits for any conversation: seconds of work, and sizes that fit in memory. */
 const MOST_STEPS = 10_000_000;
 const MOST_UNITS = 4_000_000_000;
-/** A number in a list takes as much memory as some characters. */
+/** A number in a list takes the memory of this many characters. */
 const NUMBER_UNITS = 16;
 /** Nested nodes and macro calls: far below the limit of JavaScript's own stack. */
 const DEPTH = 400;
@@ -73,7 +73,7 @@ interface Evaluator {
 const Environment = jinja.Environment as unknown as new () => Scope;
 const Interpreter = jinja.Interpreter as unknown as new (scope: Scope) => Evaluator;
 
-/** What one rendering may cost. */
+/** The budget of one rendering. */
 class Budget {
   readonly #steps: number;
   readonly #units: number;
@@ -106,13 +106,13 @@ class Budget {
     if (this.#stepsTaken % CHECK_STEPS === 0) this.#check();
   }
 
-  /** Counts values of so many characters or entries. */
+  /** Counts values with this many characters or entries. */
   take(units: number): void {
     this.#unitsTaken += units;
     this.allow(0);
   }
 
-  /** Refuses a result that would be too large; counts nothing. */
+  /** Refuses a result that would be too large; does not count it. */
   allow(units: number): void {
     if (this.#unitsTaken + units <= this.#units) return;
     throw new Stopped(`its texts and lists have more than ${this.#units} characters and entries`);
@@ -126,7 +126,7 @@ export class BudgetedProgram {
 
   readonly #places: ReadonlyMap<unknown, Tag>;
 
-  /** `places`: where the entries of blocks are. */
+  /** `places`: the tags of the entries of blocks. */
   constructor(program: unknown, places: ReadonlyMap<unknown, Tag>) {
     this.#program = program;
     this.#places = places;
@@ -267,7 +267,7 @@ class BudgetedInterpreter extends Interpreter {
     return value;
   }
 
-  /** As the library's, with marks. Called by the library for whatever has statements in it. */
+  /** As the library's, with marks. Called by the library for every node with statements in it. */
   override evaluateBlock(statements: readonly Node[], environment: Scope): Value {
     const parts: Marked[] = [];
     for (const statement of statements) {
@@ -279,7 +279,7 @@ class BudgetedInterpreter extends Interpreter {
     return value;
   }
 
-  /** Records the value for the parent node, whose limit may refuse it. */
+  /** Records the value for the parent node, which may have a limit that refuses it. */
   #tellParent(node: Node | undefined, value: Value): void {
     const frame = this.#frames.at(-1);
     const at = frame?.rule.parts.indexOf(node) ?? -1;

@@ -34,7 +34,7 @@ const commandR = `{%- set roles = {'system': 'SYSTEM', 'user': 'USER', 'assistan
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}{%- endif -%}`;
 
-/** Has no prototype, so a name from outside finds a template or nothing. */
+/** Has no prototype, so a name from outside finds only templates. */
 export const builtInTemplates: Readonly<Record<string, string>> = Object.freeze(
   Object.assign(Object.create(null), {
     chatml,

@@ -1,5 +1,5 @@
-// Filters and methods of Jinja and Python that @huggingface/jinja lacks or computes otherwise, on the library's own values.
-// jinja-gaps.ts makes calls of them: the operand comes first, then the arguments, then those with a name.
+// Filters and methods of Jinja and Python that @huggingface/jinja lacks or computes differently, on the library's own values.
+// jinja-gaps.ts rewrites them to calls: the operand comes first, then the positional arguments, then the named ones.
 
 import { isTrue, truth } from "./jinja-tests.ts";
 import {
@@ -21,14 +21,14 @@ import {
 
 type Keywords = ReadonlyMap<string, JinjaValue>;
 
-/** Splits what a call got into positional arguments and those with a name. */
+/** Splits the arguments of a call into positional and named ones. */
 export function splitArgs(args: readonly JinjaValue[]): [readonly JinjaValue[], Keywords] {
   const last = args.at(-1);
   if (last?.type !== "KeywordArgumentsValue") return [args, new Map()];
   return [args.slice(0, -1), last.value as Keywords];
 }
 
-/** "first" or 0, also of what is inside: "function.name". */
+/** The member "first" or 0, also of a nested one: "function.name". */
 export function memberOf(value: JinjaValue | undefined, key: JinjaValue, wrap: Wrap): JinjaValue {
   let found = value;
   const path = typeof key.value === "string" ? key.value.split(".") : [key.value];
@@ -67,7 +67,7 @@ function parsed(value: unknown, base: number): number | undefined {
   return Number.isNaN(number) ? undefined : number;
 }
 
-/** Python's rsplit(): from the right, at most so many times. */
+/** Python's rsplit(): from the right, at most `most` times. */
 function splitFromRight(text: string, separator: string | undefined, most: number): string[] {
   const pieces = separator === undefined ? text.trim().split(/\s+/) : text.split(separator);
   if (most < 0 || pieces.length <= most + 1) return pieces;
@@ -126,7 +126,7 @@ export function filterFunctions(
       return number === undefined ? (first ?? named.get("default") ?? wrap(0)) : wrap(number);
     },
   };
-  /** Those whose attribute (or which themselves) pass a test, or do not. */
+  /** The items that pass (or fail) a test, themselves or by an attribute. */
   const selected =
     (isWanted: boolean, hasAttribute: boolean): JinjaFunction =>
     (all) => {

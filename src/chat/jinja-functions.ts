@@ -51,7 +51,7 @@ export function gapFunctions(budget: Costs, wrap: Wrap): Readonly<Record<string,
     [NOT]: ([value]) => wrap(!truth(value)),
     [LIST]: ([value]) => (isNothing(value) ? wrap([]) : value!),
     [OBJECT]: ([value]) => (isNothing(value) ? wrap({}) : value!),
-    // Texts, numbers and what is nothing are as the library writes them.
+    // Texts, numbers and empty values are as the library writes them.
     [WRITTEN]: ([value]) => {
       const inner = value?.value;
       const isPythons =

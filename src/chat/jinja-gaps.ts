@@ -9,7 +9,7 @@
 //   list|min, list|max             the smallest and the largest
 //   {0: ...}|dictsort              keys that are numbers become texts, and numbers again where they are sorted
 //   for a, b in [(1, 2)]           tuples are lists
-//   {{ true }}, {{ list }}, a ~ b  texts as Python writes them; none is written as nothing
+//   {{ true }}, {{ list }}, a ~ b  texts as Python writes them; none is written as an empty text
 //   not []                         empty lists and objects are false
 //   x is divisibleby(3)            tests with arguments (jinja-tests.ts), before the template is parsed
 //   list|select(...), x|capitalize, args.items(), 'ab' * 3, ...
@@ -42,7 +42,7 @@ const SEQUENCE_FILTERS: ReadonlySet<unknown> = new Set(
   "length count list selectattr rejectattr select reject map join".split(" "),
 );
 
-/** What these filters see instead of an undefined value. */
+/** The value that these filters see instead of an undefined one. */
 const UNDEFINED_AS: ReadonlyMap<unknown, string> = new Map([
   ..."sort reverse unique min max".split(" ").map((name) => [name, LIST] as const),
   ["items", OBJECT],
@@ -86,7 +86,7 @@ const FILTER_ALIASES: ReadonlyMap<unknown, string> = new Map([
   ["d", "default"],
 ]);
 
-/** Nodes whose value is not written, or is a text. */
+/** Nodes with a value that is not written, or is a text. */
 const NOT_WRITTEN: ReadonlySet<string> = new Set(
   "Program If For Break Continue Set Macro CallStatement FilterStatement Comment StringLiteral".split(
     " ",

@@ -88,7 +88,7 @@ export function isTrue(
   return test(value, args);
 }
 
-/** What `if` makes of a value. */
+/** The truth of a value, as `if` sees it. */
 export function truth(value: JinjaValue | undefined): boolean {
   const inner = value?.value;
   if (Array.isArray(inner)) return inner.length > 0;

@@ -1,6 +1,6 @@
 // The values of @huggingface/jinja as our functions see them, and how Python writes them.
 
-/** What a rendering may cost (budget.ts). */
+/** The limits of a rendering (budget.ts). */
 export interface Costs {
   step(): void;
   take(units: number): void;
@@ -22,7 +22,7 @@ export function listOf(value: JinjaValue | undefined): JinjaValue[] {
   throw new Error(`expected a list, got ${value?.type ?? "nothing"}`);
 }
 
-/** Python's str(), and repr() for what is inside of lists and objects. */
+/** Python's str(), and repr() for the members of lists and objects. */
 export function pythonText(
   value: JinjaValue | undefined,
   budget: Costs,

@@ -1,10 +1,10 @@
-// Who says each character of a text while a template is rendered: the template itself, or the people, tools and documents whose
-// words it was given. The marks of a text are a text of the same length, with one letter for each UTF-16 unit, so that whatever cuts
-// or joins a text cuts or joins its marks in the same way.
+// Marks of the origin of each character of a text while a template is rendered: the template itself, or the messages of people,
+// tools and documents (words). The marks of a text are a text of the same length, with one letter for each UTF-16 unit, so that an
+// operation that cuts or joins a text cuts or joins its marks in the same way.
 //
-// A value of the library that has no marks consists of words: an operation that nobody thought of here loses the marks, and
-// with them the special tokens of its result, but it never turns words into the template's text. Those that templates use are in
-// `changes`, each computed once more with marks and compared with what the library made.
+// A value of the library that has no marks consists of words: an operation that is not handled here loses the marks, and with them
+// the special tokens of its result, but it never turns words into the template's text. The operations that templates use are in
+// `changes`, each computed once more with marks and compared with the library's result.
 
 import type { RenderedPrompt } from "../base/rendered-prompt.ts";
 import type { Node } from "./budget-rules.ts";
@@ -31,7 +31,7 @@ function hasMarks(value: JinjaValue | undefined): boolean {
   return value !== undefined && marksOf(value) !== undefined;
 }
 
-/** A value's text as it is written; what is no text (a number, say) is words. */
+/** A value's text as it is written; a value other than a text (a number, say) is words. */
 export function markedOf(value: JinjaValue | undefined): Marked {
   const inner = value?.value;
   if (value !== undefined && typeof inner === "string") {
@@ -45,13 +45,13 @@ export function wordsOf(text: string): Marked {
   return { text, marks: undefined };
 }
 
-/** Python's str() of a value, which says whose a text is: numbers, lists and objects are words. */
+/** Python's str() of a value, with the marks of its texts: numbers, lists and objects are words. */
 export function pythonMarked(value: JinjaValue | undefined, budget: Costs): Marked {
   const text = pythonText(value, budget, true);
   return typeof value?.value === "string" ? markedOf(value) : wordsOf(text);
 }
 
-/** Gives a text its marks, if they are of this text; otherwise it stays words. */
+/** Gives a text its marks, if they belong to this text; otherwise it stays words. */
 export function giveMarks(value: JinjaValue, marked: Marked | undefined): JinjaValue {
   return marked !== undefined && marked.text === value.value ? giveJoined(value, marked) : value;
 }
@@ -88,7 +88,7 @@ export function slice({ text, marks }: Marked, from: number, to: number): Marked
   return { text: text.slice(from, to), marks: marks?.slice(from, to) };
 }
 
-/** A change that keeps every character's place, such as upper(); where it does not, all of it is words. */
+/** A change that keeps every character's position, such as upper(); if a text's length changes, all of it is words. */
 export function changed({ marks }: Marked, text: string): Marked {
   return text.length === marks?.length ? { text, marks } : wordsOf(text);
 }
@@ -156,7 +156,7 @@ const changes: ReadonlyMap<unknown, Change> = new Map<unknown, Change>([
   ],
 ]);
 
-/** What was put in front of lines is the template's, whose idea it is. */
+/** The text put in front of lines is the template's. */
 function indented(whole: Marked, _: unknown, result: unknown): Marked | undefined {
   const [from, to] = [whole.text.split("\n"), (result as string).split("\n")];
   if (from.length !== to.length) return undefined;
@@ -173,7 +173,7 @@ function indented(whole: Marked, _: unknown, result: unknown): Marked | undefine
   return concat(parts);
 }
 
-/** What takes the place of words is words as well: otherwise they would decide how many marks there are. */
+/** The replacement of words is words as well: otherwise words would decide how many marks there are. */
 function replaced(whole: Marked, args: readonly (JinjaValue | undefined)[]): Marked | undefined {
   const [old, by, ...more] = args;
   if (typeof old?.value !== "string" || old.value === "" || typeof by?.value !== "string") {
@@ -223,7 +223,7 @@ function cut(whole: Marked, [at, ...rest]: readonly (JinjaValue | undefined)[]):
   return concat(parts);
 }
 
-/** Marks what a filter or a method has made of a text. */
+/** Marks the result of a filter or a method. */
 export function markChange(
   name: unknown,
   operand: JinjaValue,

@@ -1,12 +1,12 @@
-// Where things are in a chat template. The tokens and nodes of @huggingface/jinja have no positions, so the tags are found once
-// more in the source, in the order in which the library's lexer finds them: its nth opening token begins the nth tag. That gives
-// each token its tag, and each node of a block, for errors of the parser and of the rendering.
+// Finds the positions of tokens and nodes in a chat template. The tokens and nodes of @huggingface/jinja have no positions, so the
+// tags are found once more in the source, in the order in which the library's lexer finds them: its nth opening token begins the
+// nth tag. That gives each token and each node of a block its tag, for errors of the parser and of the rendering.
 
 export interface Tag {
   readonly line: number;
   /** As it is written, and shortened. */
   readonly text: string;
-  /** What is wrong with it, if the source ends or cannot be read within it. */
+  /** The error in it, if the source ends or cannot be read within it. */
   readonly fault?: string;
 }
 
@@ -33,7 +33,7 @@ export function tagsOf(source: string): Tag[] {
     const text = shortened(source.slice(from, to));
     tags.push(fault === undefined ? { line, text } : { line, text, fault });
   };
-  let depth = 0; // of curly brackets; only {{ begins anew, as in the library
+  let depth = 0; // of curly brackets; only {{ begins again, as in the library
   for (let at = nextTag(source, 0); at < source.length; at = nextTag(source, at)) {
     const generation = removed.exec(source.slice(at, at + 100));
     if (generation) {
@@ -172,7 +172,7 @@ function isAssignment(tokens: readonly Token[], from: number): boolean {
   return false;
 }
 
-/** The tag of each node that is an entry of a block. `tokens` are those that `program` was parsed from. */
+/** The tag of each node that is an entry of a block. `tokens` are the tokens that `program` was parsed from. */
 export function tagsOfNodes(
   program: unknown,
   tokens: readonly Token[],

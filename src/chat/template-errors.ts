@@ -1,5 +1,5 @@
-// The errors of a chat template: where it fails, what was got there, what was expected, and what to do. The library's own messages
-// name no place, and some are what JavaScript says of a mistake in the library.
+// The errors of a chat template: the position of the failure, the value there, the expected value, and advice. The library's own
+// messages name no position, and some are JavaScript's messages about a mistake in the library.
 
 import { LanternError, ModelError, messageOf, UsageError } from "../base/errors.ts";
 import { builtInTemplates } from "./built-in.ts";
@@ -131,7 +131,7 @@ function expectedBy(cause: unknown): string {
   return /^Expected/.test(message) ? `e${message.slice(1)}` : message;
 }
 
-/** What is thrown for an error of a rendering. `node` is what failed, within `tag`. */
+/** The error to throw for an error of a rendering. `node` is the failed node, within `tag`. */
 export function renderError(
   cause: unknown,
   tag: Tag | undefined,
@@ -207,7 +207,7 @@ function nodeText(node: Node): string {
   return node.computed ? `${object}[${nodeText(property)}]` : `${object}.${nodeText(property)}`;
 }
 
-/** The library's message, or words for what JavaScript says about the library. */
+/** The library's message, or an explanation of JavaScript's error in the library. */
 function said(cause: unknown): string {
   if (isJavaScripts(cause)) {
     return "a function, filter or operator got a value that it has no use for, expected one of another type";
@@ -217,7 +217,7 @@ function said(cause: unknown): string {
     .replaceAll(ownPrefix, "");
 }
 
-/** Of the names of our own functions (jinja-gaps.ts). */
+/** The prefix of the names of our own functions (jinja-gaps.ts). */
 const ownPrefix = /\blantern (?:filter |is (?:not )?)?/g;
 const withoutPrefix = (name: string): string => name.replaceAll(ownPrefix, "");
 

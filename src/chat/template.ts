@@ -64,7 +64,7 @@ export class ChatTemplate {
     }
   }
 
-  /** The prompt; what is the template's in it, and what are words of the messages and options. */
+  /** The prompt, with marks of the parts that come from the template and of the words of messages and options. */
   render(messages: readonly TemplateMessage[], options: RenderOptions = {}): RenderedPrompt {
     const folds = messages[0]?.role === "system" && this.#leavesSystemOut();
     try {
@@ -80,7 +80,7 @@ export class ChatTemplate {
     }
   }
 
-  /** Whether the template shows nothing of a system message, found out once. */
+  /** Whether the template leaves out a system message, found out once. */
   #leavesSystemOut(): boolean {
     if (this.#hidesSystem === undefined) {
       const word = "zqSystem";

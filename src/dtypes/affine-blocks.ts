@@ -16,7 +16,7 @@ const fits = newFits(searchedBlocks);
 const scale = new Float32Array(1);
 const offset = new Float32Array(1); // the min that is stored is -offset
 
-/** What differs between q4_1 and q5_1. */
+/** The differences between q4_1 and q5_1. */
 export interface AffineBlock {
   readonly blockBytes: number;
   /** The scales to try where there is an importance matrix. */

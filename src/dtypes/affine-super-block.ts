@@ -1,5 +1,5 @@
-// What q4_k and q5_k share, the header and the quantizer: a super-block of 256 values in 8 sub-blocks of 32, each with a
-// 6-bit scale and a 6-bit min in units of two half floats. The types differ in the bits of a quant and in their packing.
+// The shared header and quantizer of q4_k and q5_k: a super-block of 256 values in 8 sub-blocks of 32, each with a 6-bit
+// scale and a 6-bit min in units of two half floats. The types differ in the bits of a quant and in their packing.
 //
 //   header, 16 bytes: d f16 | dmin f16 | 12 bytes: eight 6-bit scales and eight 6-bit mins
 //   value = d * scale[sub-block] * quant - dmin * min[sub-block]
@@ -72,7 +72,7 @@ function packSubBlockScales(dst: Uint8Array, at: number): void {
   }
 }
 
-/** What differs between q4_k and q5_k. */
+/** The differences between q4_k and q5_k. */
 export interface AffineSuperBlock {
   readonly blockBytes: number;
   readonly plain: AffineLadder;
@@ -167,8 +167,8 @@ function roundToStoredScales(
   maxQuant: number,
   firstFit: number,
 ): void {
-  const d = f16ToF32[dst[to]! | (dst[to + 1]! << 8)]!;
-  const dmin = f16ToF32[dst[to + 2]! | (dst[to + 3]! << 8)]!;
+  const d = f16ToF32(dst[to]! | (dst[to + 1]! << 8));
+  const dmin = f16ToF32(dst[to + 2]! | (dst[to + 3]! << 8));
   for (let subBlock = 0; subBlock < 8; subBlock++) {
     const scale = f(d * subBlockScale(dst, to + 4, subBlock));
     if (scale === 0) {

@@ -15,7 +15,7 @@ export type Strides = readonly (readonly [count: number, bits: number])[];
 export interface Piece {
   readonly bits: number;
   readonly at: number;
-  /** Where the bits of the other indices are. Default: all indices share these bits. */
+  /** Positions of the bits of the other indices. Default: all indices share these bits. */
   readonly strides?: Strides;
   readonly to?: number;
   /** This piece is only for indices in [first, end); strides count from `first`. */
@@ -28,7 +28,7 @@ export interface Piece {
 export interface Numbers {
   readonly per: number;
   readonly pieces: readonly Piece[];
-  /** Of 8 bits, two's complement. */
+  /** The integers have 8 bits, in two's complement. */
   readonly isSigned?: boolean;
 }
 

@@ -1,5 +1,5 @@
-// What the types with blocks of 32 values (q4_0 to q5_1, and the sub-blocks of iq4) have in common: how 4-bit quants
-// lie in bytes, where the fifth bits go, and the weights that an importance matrix gives a block.
+// Code shared by the types with blocks of 32 values (q4_0 to q5_1, and the sub-blocks of iq4): the packing of 4-bit
+// quants and of fifth bits, and the weights that an importance matrix gives a block.
 
 import { sumOfSquares, weighByImportance } from "./float32-math.ts";
 

@@ -9,7 +9,7 @@
 import type { Codebook } from "./codebooks.ts";
 
 export interface CodebookNeighbours {
-  /** Values of a point, and how many values a digit has. */
+  /** Values of a point, and the number of values of a digit. */
   readonly width: 4 | 8;
   readonly digitValues: 3 | 8;
   /** [points, width]: digits 0, 1, 2, ... */
@@ -20,7 +20,7 @@ export interface CodebookNeighbours {
   readonly lists: Uint16Array;
 }
 
-/** `distances`: how many different distances a list reaches over. */
+/** `distances`: the number of different distances that a list covers. */
 export function neighboursOf(
   codebook: Codebook,
   width: 4 | 8,

@@ -30,7 +30,7 @@ export interface CodebookSearch {
   /** The ladder: `steps` scales to each side of the middle one, `delta` of a digit apart. */
   readonly steps: number;
   readonly delta: number;
-  /** Where the ladder's middle is: the largest value has the largest digit, or a search without a codebook finds it. */
+  /** The ladder's middle: the scale at which the largest value has the largest digit, or that of a search without a codebook. */
   readonly start: "largest" | "positive";
   /** A sub-block whose largest value is below this counts as zero. */
   readonly zero: number;
@@ -38,15 +38,15 @@ export interface CodebookSearch {
   readonly evenSigns: boolean;
   /** Mean squares that are added to a value's own, when its importance is weighed. */
   readonly spread: 1 | 2;
-  /** What an error costs where there is no importance matrix; undefined: the type needs one. */
+  /** The cost of an error without an importance matrix; undefined: the type needs one. */
   readonly weigh: ((value: number, sigma2: number) => number) | undefined;
   /** Which points are chosen anew for the scale that was found: those that were no rounding, all if one was none, or all. */
   readonly refit: "changed" | "all-if-changed" | "all";
 }
 
-/** What was found for a block of 256 values. */
+/** Results of the search for a block of 256 values. */
 interface CodebookFits {
-  /** One for each sub-block, none below 0; NaN where the sums overflowed. */
+  /** One for each sub-block, none below 0; NaN if the sums overflowed. */
   readonly scales: Float32Array;
   /** Numbers of points, one for `width` values each. */
   readonly points: Uint16Array;
@@ -160,7 +160,7 @@ function leastImportant(x: Float32Array, from: number, eight: number): number {
   return least;
 }
 
-/** The scale, with the points in `chosen`; undefined for a sub-block that counts as zero, NaN where sums overflowed. */
+/** The scale, with the points in `chosen`; undefined for a sub-block that counts as zero, NaN if sums overflowed. */
 function fitSubBlock(
   search: CodebookSearch,
   neighbours: CodebookNeighbours,
@@ -243,14 +243,14 @@ const fits: CodebookFits = {
 };
 const multiples = new Uint8Array(16);
 
-/** Stores what was found for a block. `multiples[n]` stands for 2 m + 1 times the block's scale, m in [0, 16). */
+/** Stores the results for a block. `multiples[n]` stands for 2 m + 1 times the block's scale, m in [0, 16). */
 type StoreBlock = (dst: Uint8Array, to: number, fits: CodebookFits, multiples: Uint8Array) => void;
 
 export interface CodebookWriter {
   readonly name: string;
   readonly blockBytes: number;
   readonly search: CodebookSearch;
-  /** What the block's scale is stored times: chosen by ggml, by trying. */
+  /** The factor with which the block's scale is stored: ggml found it by trying. */
   readonly fudge: number;
   /** Whether nothing at all is stored where all scales are 0. */
   readonly clears: boolean;
@@ -280,7 +280,7 @@ export function needsImportance(name: string): UsageError {
   );
 }
 
-/** Sets `multiples`, and returns the block's scale; NaN where sums overflowed: whoever reads the block back sees it. */
+/** Sets `multiples`, and returns the block's scale; NaN if sums overflowed, so that readers of the block see it. */
 function roundScales(subBlocks: number): number {
   const { scales } = fits;
   let largest = 0;

@@ -108,16 +108,21 @@ export const iq3sCodebook: Codebook = codebook(iq3sSet, [1, 3, 5, 7, 9, 11, 13, 
 export const iq1sCodebook: Codebook = codebook(iq1sSet, [-1, 0, 1], 8);
 
 /** signsOfByte[8 * byte + j] is -1 where bit j of the byte is set, else 1. */
-export const signsOfByte: Float32Array = buildSigns();
+export const signsOfByte: Codebook = builtOnce(buildSigns);
 
 /** paritySigns[8 * bits + j]: eight signs from seven bits. The eighth makes the number of minus signs even. */
-export const paritySigns: Float32Array = buildParitySigns();
+export const paritySigns: Codebook = builtOnce(buildParitySigns);
 
 function codebook(base64Set: string, values: readonly number[], width: number): Codebook {
-  let points: Float32Array | undefined;
+  return builtOnce(() => decodePoints(base64Set, values, width));
+}
+
+/** A table that each thread builds when it first needs it: most threads need none. */
+export function builtOnce(build: () => Float32Array): () => Float32Array {
+  let table: Float32Array | undefined;
   return () => {
-    points ??= decodePoints(base64Set, values, width);
-    return points;
+    table ??= build();
+    return table;
   };
 }
 
@@ -142,7 +147,7 @@ function buildSigns(): Float32Array {
 }
 
 function buildParitySigns(): Float32Array {
-  const signs = signsOfByte.slice(0, 128 * 8);
+  const signs = signsOfByte().slice(0, 128 * 8);
   for (let row = 0; row < signs.length; row += 8) {
     let product = 1;
     for (let j = 0; j < 7; j++) product *= signs[row + j]!;

@@ -2,7 +2,7 @@
 //
 // A row of a tensor is a sequence of blocks; a block holds `blockElems` values in `blockBytes` bytes. `dequantize` is
 // the truth about a type: tests check kernels, the reference and the conformance suite against it.
-// To add a type: one file here, one line in table.ts (docs/add-a-dtype.md).
+// To add a type: one file here, one line in table.ts (docs/inside/add-a-dtype.md).
 
 import type { Block } from "./block.ts";
 import type { BlockSearch } from "./block-search.ts";
@@ -21,7 +21,7 @@ export interface DType {
    */
   readonly activation: string;
 
-  /** How a block lies in memory. Backends that have no code of their own for the type derive it from here. */
+  /** The layout of a block in memory. Backends without code of their own for the type derive it from here. */
   readonly block: Block;
 
   /**
@@ -52,8 +52,8 @@ export interface DType {
   ): void;
 
   /**
-   * Where `quantize` searches for scales, but ggml does not while a model runs (quantize_row_*_ref): that quantizer, for the
-   * KV cache.
+   * The quantizer for the KV cache, for types whose `quantize` searches for scales: ggml does not search while a model runs
+   * (quantize_row_*_ref).
    */
   quantizeRow?(
     src: Float32Array,
@@ -64,8 +64,8 @@ export interface DType {
   ): void;
 
   /**
-   * Where llama.cpp quantizes to this type only with an importance matrix: everywhere ("always": the quantizer throws without
-   * one), or for matrices of layers.
+   * Set if llama.cpp quantizes to this type only with an importance matrix: for all matrices ("always": the quantizer throws
+   * without one), or for matrices of layers.
    */
   readonly needsImportance?: "always" | "layers";
 

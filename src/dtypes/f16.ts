@@ -14,7 +14,7 @@ export const f16: DType = {
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     let from = srcOffset;
     for (let i = dstOffset; i < dstOffset + blocks; i++) {
-      dst[i] = f16ToF32[src[from]! | (src[from + 1]! << 8)]!;
+      dst[i] = f16ToF32(src[from]! | (src[from + 1]! << 8));
       from += 2;
     }
   },

@@ -1,6 +1,6 @@
 // F32: plain float32 values, little-endian, as are the machines that this runs on.
 //
-// The bytes already are what the engine computes with, so a tensor that is aligned is used in place (asFloat32).
+// The engine computes with these bytes as they are, so an aligned tensor is used without a copy (asFloat32).
 
 import type { DType } from "./dtype.ts";
 

@@ -14,8 +14,8 @@ const scratchF32 = new Float32Array(1);
 const scratchI32 = new Int32Array(scratchF32.buffer);
 
 /**
- * `value` (a float32) rounded half to even. Beyond 2^22 the result is what ggml's bit trick leaves in the low 23 bits,
- * which is wrong, but is what ggml writes for such values.
+ * `value` (a float32) rounded half to even. Beyond 2^22 the result is the low 23 bits of ggml's bit trick,
+ * which are wrong, but ggml writes them for such values.
  */
 export function nearestInt(value: number): number {
   if (value > -4194304 && value < 4194304) return f(value + integerMagic) - integerMagic;
@@ -58,7 +58,7 @@ export function sumOfSquares(x: Float32Array, at: number, count: number): number
   return sum;
 }
 
-/** weights[weightsAt + i] = importance[i] * sqrt(sigma2 + x[i]^2): how much an error at i costs. Returns their sum. */
+/** weights[weightsAt + i] = importance[i] * sqrt(sigma2 + x[i]^2): the cost of an error at i. Returns their sum. */
 export function weighByImportance(
   weights: Float32Array,
   weightsAt: number,
@@ -92,7 +92,7 @@ export interface WeighedSubBlocks {
   /** Repeats from row to row; `position` is where the first super-block stands in the call's values. */
   readonly importance: Float32Array;
   readonly position: number;
-  /** How many mean squares are added to a value's square: ggml adds one for some types and two for others. */
+  /** The number of mean squares added to a value's square: ggml adds one for some types and two for others. */
   readonly spread: 1 | 2;
 }
 
@@ -130,8 +130,8 @@ export function weighBlock(
 }
 
 /**
- * A scale that is NaN. Processors differ in its sign (x86-64 sets it, arm64 does not). Files must be the same wherever
- * they are quantized, so this is what ggml writes on x86-64.
+ * A scale that is NaN. Processors differ in its sign (x86-64 sets it, arm64 does not). Files must be the same on every
+ * machine, so this is the NaN that ggml writes on x86-64.
  */
 const NAN_SCALE = 0xfe00;
 

@@ -1,4 +1,4 @@
-// Whether F16 can hold a tensor. If not, the tensor stays as it is: convert, quantize and open() all ask here.
+// Tests whether F16 can hold a tensor. If not, the tensor stays as it is: convert, quantize and open() all ask here.
 //
 // F16 has 5 bits of exponent: nothing beyond 65504, fewer than 11 bits below 2^-14 (6.1e-5), nothing below 2^-25.
 // Ordinary weights pass: a few per thousand are below 6.1e-5, and their errors are small against the rounding of the
@@ -63,7 +63,7 @@ export class HalfRange implements RangeCheck {
   /** Returns its square. */
   #addSmall(value: number): number {
     this.#small++;
-    const half = f16ToF32[f32ToF16(value)]!;
+    const half = f16ToF32(f32ToF16(value));
     if (half === 0) this.#zeroed++;
     this.#errors += (value - half) ** 2;
     return value * value;

@@ -65,7 +65,7 @@ export const iq1_m: DType = {
         (src[top + 2]! & 0xf0) |
         ((src[top + 4]! & 0xf0) << 4) |
         ((src[top + 6]! & 0xf0) << 8);
-      const d = f16ToF32[dBits]!;
+      const d = f16ToF32(dBits);
       for (let eight = 0; eight < 32; eight++) {
         const pair = at + scalesAt + 2 * (eight >> 3);
         const scales = src[pair]! | (src[pair + 1]! << 8);

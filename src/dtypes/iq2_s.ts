@@ -77,7 +77,7 @@ export const iq2_s: DType = {
     let out = dstOffset;
     for (let block = 0; block < blocks; block++) {
       const at = srcOffset + block * 82;
-      const d = f16ToF32[src[at]! | (src[at + 1]! << 8)]!;
+      const d = f16ToF32(src[at]! | (src[at + 1]! << 8));
       for (let eight = 0; eight < 32; eight++) {
         const subBlock = eight >> 2;
         const nibble = (src[at + scalesAt + subBlock]! >> (2 * (eight & 2))) & 15;
@@ -85,7 +85,7 @@ export const iq2_s: DType = {
         const point = src[at + indexAt + eight]! | (high << 8);
         const scale = d * (0.5 + nibble) * 0.25;
         const signRow = src[at + signsAt + eight]! * 8;
-        writeSigned8(dst, out, scale, codebook, point * 8, signsOfByte, signRow);
+        writeSigned8(dst, out, scale, codebook, point * 8, signsOfByte(), signRow);
         out += 8;
       }
     }

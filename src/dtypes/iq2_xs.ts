@@ -66,14 +66,14 @@ export const iq2_xs: DType = {
     let out = dstOffset;
     for (let block = 0; block < blocks; block++) {
       const at = srcOffset + block * 74;
-      const d = f16ToF32[src[at]! | (src[at + 1]! << 8)]!;
+      const d = f16ToF32(src[at]! | (src[at + 1]! << 8));
       for (let half = 0; half < 16; half++) {
         const nibble = (src[at + scalesAt + (half >> 1)]! >> (4 * (half & 1))) & 15;
         const scale = d * (0.5 + nibble) * 0.25;
         for (let l = 0; l < 2; l++) {
           const pair = at + 2 + 4 * half + 2 * l;
           const code = src[pair]! | (src[pair + 1]! << 8);
-          writeSigned8(dst, out, scale, codebook, (code & 511) * 8, paritySigns, (code >> 9) * 8);
+          writeSigned8(dst, out, scale, codebook, (code & 511) * 8, paritySigns(), (code >> 9) * 8);
           out += 8;
         }
       }

@@ -66,7 +66,7 @@ export const iq2_xxs: DType = {
     let at = srcOffset;
     let out = dstOffset;
     for (let block = 0; block < blocks; block++) {
-      const d = f16ToF32[src[at]! | (src[at + 1]! << 8)]!;
+      const d = f16ToF32(src[at]! | (src[at + 1]! << 8));
       at += 2;
       for (let subBlock = 0; subBlock < 8; subBlock++) {
         const tail =
@@ -74,7 +74,7 @@ export const iq2_xxs: DType = {
         const scale = d * (0.5 + (tail >>> 28)) * 0.25;
         for (let l = 0; l < 4; l++) {
           const signRow = ((tail >>> (7 * l)) & 127) * 8;
-          writeSigned8(dst, out, scale, codebook, src[at + l]! * 8, paritySigns, signRow);
+          writeSigned8(dst, out, scale, codebook, src[at + l]! * 8, paritySigns(), signRow);
           out += 8;
         }
         at += 8;

@@ -77,7 +77,7 @@ export const iq3_s: DType = {
     let out = dstOffset;
     for (let block = 0; block < blocks; block++) {
       const at = srcOffset + block * 110;
-      const d = f16ToF32[src[at]! | (src[at + 1]! << 8)]!;
+      const d = f16ToF32(src[at]! | (src[at + 1]! << 8));
       for (let subBlock = 0; subBlock < 8; subBlock++) {
         const nibble = (src[at + scalesAt + (subBlock >> 1)]! >> (4 * (subBlock & 1))) & 15;
         const scale = d * (1 + 2 * nibble);
@@ -85,7 +85,7 @@ export const iq3_s: DType = {
         for (let four = 0; four < 8; four++) {
           const point = src[at + indexAt + 8 * subBlock + four]! | (((high >> four) & 1) << 8);
           const signRow = src[at + signsAt + 4 * subBlock + (four >> 1)]! * 8 + 4 * (four & 1);
-          writeSigned4(dst, out, scale, codebook, point * 4, signsOfByte, signRow);
+          writeSigned4(dst, out, scale, codebook, point * 4, signsOfByte(), signRow);
           out += 4;
         }
       }

@@ -65,7 +65,7 @@ export const iq3_xxs: DType = {
     let out = dstOffset;
     for (let block = 0; block < blocks; block++) {
       const at = srcOffset + block * 98;
-      const d = f16ToF32[src[at]! | (src[at + 1]! << 8)]!;
+      const d = f16ToF32(src[at]! | (src[at + 1]! << 8));
       let index = at + 2;
       for (let subBlock = 0; subBlock < 8; subBlock++) {
         const t = at + tailsAt + 4 * subBlock;
@@ -73,14 +73,14 @@ export const iq3_xxs: DType = {
         const scale = d * (0.5 + (tail >>> 28)) * 0.5;
         for (let l = 0; l < 4; l++) {
           const signRow = ((tail >>> (7 * l)) & 127) * 8;
-          writeSigned4(dst, out, scale, codebook, src[index]! * 4, paritySigns, signRow);
+          writeSigned4(dst, out, scale, codebook, src[index]! * 4, paritySigns(), signRow);
           writeSigned4(
             dst,
             out + 4,
             scale,
             codebook,
             src[index + 1]! * 4,
-            paritySigns,
+            paritySigns(),
             signRow + 4,
           );
           index += 2;

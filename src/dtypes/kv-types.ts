@@ -33,7 +33,7 @@ export interface KvPair {
 /** The types of a cache: one for keys and values, or a pair. */
 export type KvDType = DType | KvPair;
 
-/** What a model is opened with unless it is asked for another. */
+/** The default KV type of a model. */
 export const defaultKvType: KvType = "f16";
 
 /** Holds every key and value that a model can compute. */
@@ -69,7 +69,7 @@ export function kvTypeName(kv: KvDType): string {
   return k.name === v.name ? k.name : `${k.name}/${v.name}`;
 }
 
-/** How rows of this type are written to a cache: as ggml does while a model runs. */
+/** The quantizer of a cache's rows: the one that ggml uses while a model runs. */
 export function kvQuantizer(dtype: DType): NonNullable<DType["quantizeRow"]> {
   return (dtype.quantizeRow ?? dtype.quantize)!;
 }

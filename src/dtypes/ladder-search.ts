@@ -1,6 +1,6 @@
-// The inner loop of the quantizers of the IQ2 and IQ3 types: for each scale of a ladder, the points of the codebook that a
-// sub-block's values come nearest to, and the sums that say which scale is best. What a quantizer is handed (block-search.ts)
-// may be faster, but must find the same bits.
+// The inner loop of the quantizers of the IQ2 and IQ3 types: for each scale of a ladder, the codebook points nearest to a
+// sub-block's values, and the sums that decide which scale is best. A replacement passed to a quantizer (block-search.ts) may
+// be faster, but must find the same bits.
 
 import { type CodebookNeighbours, digitBits } from "./codebook-neighbours.ts";
 import { clamp, nearestInt } from "./float32-math.ts";
@@ -15,14 +15,14 @@ export const subBlockTuples = 8;
 export interface LadderInput {
   readonly values: Float32Array;
   readonly weights: Float32Array;
-  /** Of the weights. */
+  /** Square roots of the weights. */
   readonly roots: Float32Array;
   /** Weight times value. */
   readonly products: Float32Array;
 }
 
 export interface LadderFits {
-  /** Of weight * value * q, and of weight * q * q, for each scale. */
+  /** Sums of weight * value * q, and of weight * q * q, for each scale. */
   readonly sumsQX: Float32Array;
   readonly sumsQQ: Float32Array;
   /** [scales, tuples]: the number of a point, or -1 where no distance is finite. */

@@ -58,7 +58,7 @@ export const mxfp4: DType = {
   },
 };
 
-/** The byte e for a largest magnitude, which becomes 4 to 8 of its units. What is too small for a byte wraps, as in C. */
+/** The byte e for a largest magnitude, which becomes 4 to 8 of its units. An exponent too small for a byte wraps, as in C. */
 function exponentOf(largest: number): number {
   // log2 in float32: just below a large power of two it is the power's own.
   return largest > 0 ? (Math.floor(f(Math.log2(largest))) - 2 + 127) & 255 : 0;

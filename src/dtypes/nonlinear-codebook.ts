@@ -1,4 +1,4 @@
-// What iq4_nl and iq4_xs share: 4-bit quants that stand for 16 unevenly spaced values, denser around zero, and the
+// The shared quants of iq4_nl and iq4_xs: 4-bit quants for 16 unevenly spaced values, denser around zero, and the
 // search for the scale of 32 values.
 
 import type { BlockCodebook } from "./block.ts";
@@ -7,7 +7,7 @@ import { zeroBlock } from "./scale-search.ts";
 
 const f = Math.fround;
 
-/** What each quant stands for, in units of the scale. */
+/** The value of each quant, in units of the scale. */
 export const nonlinearValues: Int8Array = Int8Array.of(
   -127,
   -104,
@@ -60,7 +60,7 @@ export function fitNonlinear(
   let scale = 0;
   let best = 0;
   for (let order = 0; order <= 2 * ladderSteps + 1; order++) {
-    const opening = order === 0; // maps the largest value to +127, and is taken whatever its error
+    const opening = order === 0; // maps the largest value to +127, and is taken for any error
     const inverse = opening
       ? f(1 / f(-largest / -127))
       : f((order - 1 - ladderSteps - 127) / largest);

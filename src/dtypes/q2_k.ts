@@ -58,8 +58,8 @@ export const q2_k: DType = {
     let from = srcOffset;
     let to = dstOffset;
     for (let block = 0; block < blocks; block++) {
-      const d = f16ToF32[src[from + 80]! | (src[from + 81]! << 8)]!;
-      const dmin = f16ToF32[src[from + 82]! | (src[from + 83]! << 8)]!;
+      const d = f16ToF32(src[from + 80]! | (src[from + 81]! << 8));
+      const dmin = f16ToF32(src[from + 82]! | (src[from + 83]! << 8));
       for (let subBlock = 0; subBlock < 16; subBlock++) {
         const packed = src[from + subBlock]!;
         const scale = d * (packed & 15);
@@ -145,8 +145,8 @@ function roundToStoredScales(
   to: number,
   firstFit: number,
 ): void {
-  const d = f16ToF32[dst[to + 80]! | (dst[to + 81]! << 8)]!;
-  const dmin = f16ToF32[dst[to + 82]! | (dst[to + 83]! << 8)]!;
+  const d = f16ToF32(dst[to + 80]! | (dst[to + 81]! << 8));
+  const dmin = f16ToF32(dst[to + 82]! | (dst[to + 83]! << 8));
   for (let subBlock = 0; subBlock < 16; subBlock++) {
     const scale = f(d * (dst[to + subBlock]! & 15));
     if (scale === 0) {

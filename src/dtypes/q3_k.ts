@@ -65,7 +65,7 @@ export const q3_k: DType = {
     let from = srcOffset;
     let to = dstOffset;
     for (let block = 0; block < blocks; block++) {
-      const d = f16ToF32[src[from + 108]! | (src[from + 109]! << 8)]!;
+      const d = f16ToF32(src[from + 108]! | (src[from + 109]! << 8));
       for (let subBlock = 0; subBlock < 16; subBlock++) {
         const scale = d * (subBlockScale(src, from + 96, subBlock) - 32);
         const part = 16 * (subBlock & 1);
@@ -161,7 +161,7 @@ function storeWeighted(dst: Uint8Array, to: number, block: number): void {
   storeF16(dst, to + 108, scaleFit.scales[0]!);
 }
 
-/** Quants for the scales as stored, or, where that is zero, for the scale that the search found. */
+/** Quants for the scales as stored, or, if that is zero, for the scale that the search found. */
 function roundToStoredScales(
   src: Float32Array,
   from: number,
@@ -169,7 +169,7 @@ function roundToStoredScales(
   to: number,
   firstFit: number | undefined,
 ): void {
-  const d = f16ToF32[dst[to + 108]! | (dst[to + 109]! << 8)]!;
+  const d = f16ToF32(dst[to + 108]! | (dst[to + 109]! << 8));
   for (let subBlock = 0; subBlock < 16; subBlock++) {
     const scale = f(d * (subBlockScale(dst, to + 96, subBlock) - 32));
     if (scale === 0) {

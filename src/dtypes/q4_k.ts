@@ -61,8 +61,8 @@ export const q4_k: DType = {
     let from = srcOffset;
     let to = dstOffset;
     for (let block = 0; block < blocks; block++) {
-      const d = f16ToF32[src[from]! | (src[from + 1]! << 8)]!;
-      const dmin = f16ToF32[src[from + 2]! | (src[from + 3]! << 8)]!;
+      const d = f16ToF32(src[from]! | (src[from + 1]! << 8));
+      const dmin = f16ToF32(src[from + 2]! | (src[from + 3]! << 8));
       let quants = from + 16;
       for (let subBlock = 0; subBlock < 8; subBlock += 2) {
         const scaleLow = d * subBlockScale(src, from + 4, subBlock);

@@ -63,8 +63,8 @@ export const q5_k: DType = {
     let from = srcOffset;
     let to = dstOffset;
     for (let block = 0; block < blocks; block++) {
-      const d = f16ToF32[src[from]! | (src[from + 1]! << 8)]!;
-      const dmin = f16ToF32[src[from + 2]! | (src[from + 3]! << 8)]!;
+      const d = f16ToF32(src[from]! | (src[from + 1]! << 8));
+      const dmin = f16ToF32(src[from + 2]! | (src[from + 3]! << 8));
       const fifths = from + 16;
       let nibbles = from + 48;
       for (let subBlock = 0; subBlock < 8; subBlock += 2) {

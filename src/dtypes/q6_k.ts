@@ -51,7 +51,7 @@ export const q6_k: DType = {
     let from = srcOffset;
     let to = dstOffset;
     for (let block = 0; block < blocks; block++) {
-      const d = f16ToF32[src[from + 208]! | (src[from + 209]! << 8)]!;
+      const d = f16ToF32(src[from + 208]! | (src[from + 209]! << 8));
       for (let half = 0; half < 2; half++) {
         for (let part = 0; part < 2; part++) {
           const scaleAt = from + 192 + 8 * half + part;
@@ -114,7 +114,7 @@ function chooseQuants(
   if (Math.abs(largest) < zeroBlock) return false;
 
   const inverse = f(-128 / largest);
-  const d = f16ToF32[storeF16(dst, to + 208, f(1 / inverse))]!;
+  const d = f16ToF32(storeF16(dst, to + 208, f(1 / inverse)));
   for (let subBlock = 0; subBlock < 16; subBlock++) {
     const stored = Math.min(127, nearestInt(f(inverse * fits.scales[firstFit + subBlock]!)));
     dst[to + 192 + subBlock] = stored;

@@ -25,7 +25,7 @@ export const q8_0: DType = {
     let from = srcOffset;
     let to = dstOffset;
     for (let block = 0; block < blocks; block++) {
-      const scale = f16ToF32[src[from]! | (src[from + 1]! << 8)]!;
+      const scale = f16ToF32(src[from]! | (src[from + 1]! << 8));
       for (let i = 0; i < 32; i++) dst[to + i] = scale * ((src[from + 2 + i]! << 24) >> 24);
       from += 34;
       to += 32;

@@ -14,7 +14,7 @@ export const zeroBlock: number = f(1e-15);
 
 const tenth = f(0.1);
 
-/** What a search found for each of many sub-blocks. */
+/** Results of a search for many sub-blocks. */
 export interface BlockFits {
   readonly scales: Float32Array;
   /** As positive offsets: value ~ scale * quant - min. Only of affine searches. */
@@ -48,7 +48,7 @@ export function fitSymmetric(
   fits.inverses[index] = 0;
   if (Math.abs(largest) < zeroBlock) return;
   let best = 0;
-  // Step 0 is the scale that maps the largest value to -half, and is taken whatever its error.
+  // Step 0 is the scale that maps the largest value to -half, and is taken for any error.
   for (let order = 0; order < symmetricSteps; order++) {
     const inverse = f(-f(half + f(tenth * symmetricStep(order))) / largest);
     let sumLX = 0;
@@ -68,7 +68,7 @@ export function fitSymmetric(
   }
 }
 
-/** Inverse scales that fitSymmetric tries. symmetricStep() is how many tenths of a quant each is off: 0, then -9 to 9. */
+/** Inverse scales that fitSymmetric tries. symmetricStep() is the offset of each in tenths of a quant: 0, then -9 to 9. */
 export const symmetricSteps = 19;
 
 export function symmetricStep(order: number): number {

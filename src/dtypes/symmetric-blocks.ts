@@ -12,7 +12,7 @@ const searchedBlocks = searchedElems / 32;
 const weights = new Float32Array(searchedElems);
 const fits = newFits(searchedBlocks);
 
-/** What differs between q4_0 and q5_0. */
+/** The differences between q4_0 and q5_0. */
 export interface SymmetricBlock {
   readonly blockBytes: number;
   /** The quant that stands for zero: 8 or 16. */

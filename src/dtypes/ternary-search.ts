@@ -1,6 +1,6 @@
-// What the quantizers of IQ1_S and IQ1_M share: sub-blocks of ternary values whose quants, eight at a time, must be a point of a
-// codebook. A split (ternary-split.ts) finds the scale and every value's own quant; eights that are no point become the best of
-// those near them (codebook-neighbours.ts), and the scale is fitted again. Steps and order are ggml's.
+// The search shared by the quantizers of IQ1_S and IQ1_M: sub-blocks of ternary values whose quants, eight at a time, must be a
+// codebook point. A split (ternary-split.ts) finds the scale and the quant of each value; eight quants that are no point become
+// the best nearby point (codebook-neighbours.ts), and the scale is fitted again. Steps and order are ggml's.
 
 import { type CodebookNeighbours, neighboursOf } from "./codebook-neighbours.ts";
 import { iq1sCodebook } from "./codebooks.ts";
@@ -29,15 +29,15 @@ export interface TernarySearch {
   readonly halves: boolean;
 }
 
-/** What was found for a block of 256 values. */
+/** Results of the search for a block of 256 values. */
 export interface TernaryFits {
-  /** One for each sub-block, none below 0; NaN where sums overflowed. */
+  /** One for each sub-block, none below 0; NaN if sums overflowed. */
   readonly scales: Float32Array;
   /** Split.shift of each sub-block. */
   readonly shifts: Uint8Array;
   /** Numbers of points, one for 8 values each. */
   readonly points: Uint16Array;
-  /** Of the 256 values. */
+  /** Weights of the 256 values. */
   readonly weights: Float32Array;
 }
 
@@ -112,7 +112,7 @@ function sort({ size }: TernarySearch, x: Float32Array, at: number, weightsAt: n
   }
 }
 
-/** Points for the quants of `split`, and the scale that fits them; NaN where sums overflowed. */
+/** Points for the quants of `split`, and the scale that fits them; NaN if sums overflowed. */
 function fitPoints(
   { size, halves }: TernarySearch,
   x: Float32Array,
@@ -154,7 +154,7 @@ function fitPoints(
   return isChanged ? refitted({ size, halves }, x, at, weightsAt, scale) : scale;
 }
 
-/** What the quants of the eight from `eight` on stand for. */
+/** The values of the eight quants from `eight` on. */
 function shiftedAt(halves: boolean, eight: number): Float32Array {
   if (halves) return shiftedValues(split.shift, eight > 0);
   return split.shift === 0 ? shiftedUp : shiftedDown;

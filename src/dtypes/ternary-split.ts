@@ -1,11 +1,11 @@
-// How the quantizers of IQ1_S and IQ1_M find the scale of a sub-block: two cuts divide its sorted values into those that
-// become -1, 0 and 1, an eighth is added to or subtracted from all three, and every pair of cuts is tried. The float32 steps and
-// their order are ggml's (quantize_row_iq1_s_impl, quantize_row_iq1_m_impl).
+// Finds the scale of a sub-block for the quantizers of IQ1_S and IQ1_M: two cuts divide its sorted values into those
+// that become -1, 0 and 1, an eighth is added to or subtracted from all three, and every pair of cuts is tried. The float32
+// steps and their order are ggml's (quantize_row_iq1_s_impl, quantize_row_iq1_m_impl).
 
 const f = Math.fround;
 
 const eighth = 0.125;
-/** What 1 stands for with the shift added, and subtracted; -1 stands for -down and -up. */
+/** The value of quant 1 with the shift added, and subtracted; quant -1 has the values -down and -up. */
 const up = 1 + eighth;
 const down = 1 - eighth;
 /** The same for -1, 0 and 1. */
@@ -94,20 +94,23 @@ export function splitWhole(
   }
 }
 
-/** What -1, 0 and 1 stand for in a half. */
+/** The values of quants -1, 0 and 1 in a half. */
 export function shiftedValues(shift: number, isSecond: boolean): Float32Array {
   return (isSecond ? shift & 1 : shift >> 1) === 0 ? shiftedUp : shiftedDown;
 }
 
 const halvesCount = 16;
 const secondHalf = halvesCount + 1;
-/** By how much the square of a value grows as it goes from 0 to -1, and from 1 to 0; with the shift up, and down. */
+/**
+ * The growth of the square of a quant's value as the quant changes from 0 to -1, and from 1 to 0; with the shift up, and
+ * down.
+ */
 const upToMinus = 0.75;
 const upToZero = -1.25;
 const downToMinus = 1.25;
 const downToZero = -0.75;
 
-/** The same for 16 values with a shift for each half; `isSecond` says which half a value is of. */
+/** The same for 16 values with a shift for each half; `isSecond` tells which half a value belongs to. */
 export function splitHalves(
   values: Float32Array,
   weights: Float32Array,
@@ -122,7 +125,7 @@ export function splitHalves(
   split.isFound = false;
   let score = lowestFloat;
   for (let first = 0; first <= halvesCount; first++) {
-    // A sum is that of all values as ones, plus what changes as they become zeros and minus ones.
+    // A sum is that of all values as ones, plus the changes as they become zeros and minus ones.
     const first0 = sumsW[first]!;
     const first1 = sumsW[secondHalf + first]!;
     const startUp0 = f(f(first0 * upToMinus) + f(f(w0 * up) * up));

@@ -11,13 +11,14 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, type Piece, type Strides } from "./block.ts";
+import { builtOnce } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
 import { reciprocalOrZero, roundHalfAway, storeF16 } from "./float32-math.ts";
 
 const dAt = 52;
 
-/** trits[5 * byte + n] is digit n of a byte, minus 1. */
-const trits: Float32Array = buildTrits();
+/** Number 5 * byte + n is digit n of a byte, minus 1. */
+const tableOfTrits: () => Float32Array = builtOnce(buildTrits);
 
 export const tq1_0: DType = {
   name: "tq1_0",
@@ -39,7 +40,7 @@ export const tq1_0: DType = {
     for (let block = 0; block < blocks; block++) {
       const at = srcOffset + block * 54;
       const out = dstOffset + block * 256;
-      const d = f16ToF32[src[at + dAt]! | (src[at + dAt + 1]! << 8)]!;
+      const d = f16ToF32(src[at + dAt]! | (src[at + dAt + 1]! << 8));
       spread(src, at, 32, 5, d, dst, out);
       spread(src, at + 32, 16, 5, d, dst, out + 160);
       spread(src, at + 48, 4, 4, d, dst, out + 240);
@@ -61,7 +62,7 @@ export const tq1_0: DType = {
   },
 };
 
-/** Where the digits of values from `first` on are: digit n of byte m belongs to value first + n * bytes + m. */
+/** Positions of the digits of values from `first` on: digit n of byte m belongs to value first + n * bytes + m. */
 function digitsAt(at: number, bytes: number, digits: number, first: number): Piece {
   const strides: Strides = [[bytes, 8]];
   const digit: Strides = [
@@ -81,6 +82,7 @@ function spread(
   dst: Float32Array,
   out: number,
 ): void {
+  const trits = tableOfTrits();
   for (let m = 0; m < bytes; m++) {
     const row = src[at + m]! * 5;
     for (let n = 0; n < digits; n++) dst[out + n * bytes + m] = trits[row + n]! * d;

@@ -28,7 +28,7 @@ export const tq2_0: DType = {
   dequantize(src, srcOffset, dst, dstOffset, blocks) {
     for (let block = 0; block < blocks; block++) {
       const at = srcOffset + block * 66;
-      const d = f16ToF32[src[at + dAt]! | (src[at + dAt + 1]! << 8)]!;
+      const d = f16ToF32(src[at + dAt]! | (src[at + dAt + 1]! << 8));
       for (let m = 0; m < 64; m++) {
         const bits = src[at + m]!;
         const out = dstOffset + block * 256 + (m >> 5) * 128 + (m & 31);

@@ -1,5 +1,5 @@
-// How q2_k and q3_k pack the 2-bit quants of a super-block into 64 bytes: each half of 128 values takes 32 bytes, whose
-// byte i holds value i of each of four groups of 32, the first group in the lowest bits.
+// Packs the 2-bit quants of a super-block (q2_k and q3_k) into 64 bytes: each half of 128 values takes 32 bytes, whose
+// byte i holds value i of each of four sub-blocks of 32, the first sub-block in the lowest bits.
 
 export function packTwoBitQuants(
   quants: Uint8Array | Int8Array, // [256], only the lowest two bits count

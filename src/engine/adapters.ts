@@ -1,5 +1,5 @@
 // The adapters of a loaded model: which a request uses, and the scales of requests that do not say. An activated adapter (aLoRA) changes
-// what comes after certain tokens, its invocation: the last one in the prompt counts, and without one it is not used.
+// the tokens after certain others, its invocation: the last one in the prompt counts, and without one it is not used.
 
 import type { AdapterInfo, AdapterScale } from "../api/api.ts";
 import { UsageError } from "../base/errors.ts";
@@ -16,7 +16,7 @@ const TOKENS_BEFORE = 1;
 const MOST_CHOICES = 1024;
 
 export interface LoadedAdapter extends AdapterInfo {
-  /** What names its weights. */
+  /** A fingerprint of its weights. */
   readonly fingerprint: string;
 }
 
@@ -31,7 +31,7 @@ export class Adapters {
     this.#default = loaded.map(({ scale }) => scale);
   }
 
-  /** What a request with this prompt uses; asked undefined: it does not say. */
+  /** The adapters that a request with this prompt uses; `asked` undefined: the request does not name any. */
   use(asked: readonly AdapterScale[] | undefined, prompt: readonly number[]): AdapterUse {
     if (this.#loaded.length === 0 && asked === undefined) return NO_ADAPTERS;
     const scales = asked === undefined ? [...this.#default] : this.#scales(asked);
@@ -45,7 +45,7 @@ export class Adapters {
     return this.#interned(scales, starts);
   }
 
-  /** What state that is saved or loaded was computed with. */
+  /** The adapters of state that is saved or loaded. */
   ofSavedState(): AdapterUse {
     const activated = this.#activated(this.#default)[0];
     if (activated === undefined) return this.use(undefined, []);
@@ -76,7 +76,7 @@ export class Adapters {
     );
   }
 
-  /** Those that are not named are not used. */
+  /** An adapter that is not named is not used. */
   #scales(asked: readonly AdapterScale[]): number[] {
     const scales = this.#loaded.map(() => 0);
     const most = this.#loaded.length;
@@ -122,7 +122,7 @@ export class Adapters {
   }
 }
 
-/** Where the last occurrence of a list in another begins; -1: it is not there. */
+/** The index of the last occurrence of a list in another; -1: there is none. */
 function lastOf(list: readonly number[], all: readonly number[]): number {
   for (let at = all.length - list.length; at >= 0; at--) {
     if (list.every((token, i) => token === all[at + i])) return at;

@@ -1,4 +1,4 @@
-// The steps of a generation that compute: it opens its sequence, reuses what is known of the prompt, and advances by batches.
+// The steps of a generation that compute: it opens its sequence, reuses the known prefix of the prompt, and advances by batches.
 
 import type { GenerateOptions } from "../api/api.ts";
 import { AbortedError } from "../base/errors.ts";
@@ -30,7 +30,7 @@ export async function openSequence(
       reuses: options.cachePrompt ?? true,
       reusePieces: options.cachePrompt === false ? 0 : (options.cacheReuse ?? 0),
       ...(isBackground(options.priority) && {
-        // What a context shift dropped cannot be computed again.
+        // Tokens that a context shift dropped cannot be computed again.
         background: options.contextShift ? "stays" : "yields",
       }),
       isAborted: () => control.aborted,
@@ -81,7 +81,7 @@ export async function prefill(
       await engine.advance(running, tokens, sequence.length, lastOnly);
       onBatch?.();
       // Elsewhere messages come in while a device computes, which waits for its next batch now.
-      if (!engine.computesApart) await control.breathe();
+      if (!engine.computesApart) await control.yieldThread();
       engine.laps?.lap("prompt", "messages");
     }
   } catch (error) {

@@ -1,14 +1,13 @@
 // Checks the arguments of the public API before they are used. TypeScript callers get the same from the types; this is
 // for plain JavaScript and for values from JSON, where a wrong one must not become a TypeError somewhere inside.
 
-import type { ChatMessage } from "../api/api.ts";
+import type { ChatMessage, InspectOptions } from "../api/api.ts";
+import { isIterable, wrongArgument } from "../base/arguments.ts";
 import { UsageError } from "../base/errors.ts";
 import { checkOptionNames, type OptionNames } from "../base/options.ts";
 import { show } from "../base/show.ts";
-
-export function wrongArgument(what: string, got: unknown, expected: string): UsageError {
-  return new UsageError(`${what}: got ${show(got)}, expected ${expected}`);
-}
+import { heldTypesText, isHeldType } from "../dtypes/held-types.ts";
+import { isKvType, isKvTypePair, kvTypesText } from "../dtypes/kv-types.ts";
 
 /** Checks the options of a call: an object with known options only, and a real AbortSignal. */
 export function checkOptions<T extends object>(
@@ -69,12 +68,20 @@ export function checkCount(what: string, value: unknown, least: number = 0): voi
   throw wrongArgument(what, value, `a whole number of at least ${least}`);
 }
 
-export function isIterable(value: unknown): value is Iterable<unknown> {
-  const iterator = (Object(value) as { [Symbol.iterator]?: unknown })[Symbol.iterator];
-  return typeof iterator === "function";
-}
-
 function kindOf(value: unknown): string {
   if (value === null) return "null";
   return Array.isArray(value) ? "a list" : typeof value;
+}
+
+/** Checks the options that decide how much memory a model takes. */
+export function checkMemoryOptions({ kvType, contextSize, weights }: InspectOptions): void {
+  if (weights !== undefined && !isHeldType(weights)) {
+    throw wrongArgument("weights", weights, heldTypesText);
+  }
+  if (kvType !== undefined && !isKvType(kvType) && !isKvTypePair(kvType)) {
+    throw wrongArgument("kvType", kvType, `${kvTypesText}, or { k, v } with one of them each`);
+  }
+  if (contextSize !== undefined && !(Number.isSafeInteger(contextSize) && contextSize >= 1)) {
+    throw wrongArgument("contextSize", contextSize, "an integer above 0");
+  }
 }

@@ -1,21 +1,20 @@
-// Background work: generations that nobody waits for (the lines of batches). They share the engine with foreground ones and get what
-// those leave:
+// Background work: generations without a waiting user (the lines of batch files). They share the engine with foreground generations and get
+// the capacity that those leave:
 //   - no batch holds tokens of both while a foreground prompt is computed: its first token must not wait for them;
-//   - beside foreground tokens that are decoded, as many background tokens join as make those batches little slower (BackgroundShare);
-//   - a batch of background tokens alone starts only while there is no foreground work, and is given up when some arrives
+//   - beside foreground tokens that are decoded, background tokens join up to a small slowdown of those batches (BackgroundShare);
+//   - a batch of background tokens alone starts only while there is no foreground work, and is cancelled when some arrives
 //     (Scheduler); its tokens are computed again later;
-//   - a foreground generation that finds no room in the KV cache gets that of background ones (state/admission.ts), which go on
+//   - a foreground generation that finds no room in the KV cache gets the room of background ones (state/admission.ts), which continue
 //     when there is room again.
 // A text does not depend on any of this: every token is computed with the bits that it would have alone.
 
 import type { Priority } from "../api/api.ts";
-import { UsageError } from "../base/errors.ts";
-import { show } from "../base/show.ts";
+import { OptionError } from "../base/errors.ts";
 import type { BatchLine } from "./batch-line.ts";
 
 /** A running background generation. */
 export interface BackgroundPlace {
-  /** Whether it can give its room to others in between, and go on later. */
+  /** Whether it can give its room to others in the meantime, and continue later. */
   readonly mayYield: boolean;
   /** Others need its room: its next batch is refused with a YieldError. */
   mustYield: boolean;
@@ -30,15 +29,15 @@ export class YieldError extends Error {
   }
 }
 
-/** How much longer foreground batches may take on average because of background tokens in them: a tenth. */
+/** The average slowdown of foreground batches that background tokens in them may cause: a tenth. */
 const SLOWDOWN = 0.1;
-/** And a single one: where even one more token takes long, it joins some of the batches. */
+/** The most slowdown of a single batch: if even one more token takes long, it joins only some of the batches. */
 const MOST_SLOWDOWN = 1;
 
-/** What batches with foreground tokens take, by all their tokens. */
+/** The time of batches with foreground tokens, by their total number of tokens. */
 export type SharedCosts = Pick<BatchLine, "msOf" | "note">;
 
-/** How many background tokens may join a batch of foreground tokens. */
+/** Decides how many background tokens may join a batch of foreground tokens. */
 export class BackgroundShare {
   readonly #costs: SharedCosts | undefined;
   /** Milliseconds that foreground batches may lose, saved from batches that lost less. */
@@ -46,7 +45,7 @@ export class BackgroundShare {
   /** The last batch of foreground tokens: how many it had with others, and when it began. */
   #last: { tokens: number; at: number; isFirst: boolean } = { tokens: 0, at: 0, isFirst: true };
 
-  /** `costs`: what batches take; undefined: more tokens take no longer. */
+  /** `costs`: the times of batches; undefined: more tokens take no longer. */
   constructor(costs: SharedCosts | undefined) {
     this.#costs = costs;
   }
@@ -62,8 +61,9 @@ export class BackgroundShare {
   }
 
   /**
-   * A batch begins: of so many tokens, some of them decoded in the foreground; 0: it is another one. What a batch takes is the time to
-   * the next one, with the sampling of all its sequences. The first after a prompt does more than that, and does not count.
+   * A batch of this many tokens begins, some of them decoded in the foreground; 0: any other batch. The time of a batch lasts until the
+   * next one begins, so it includes the sampling of all its sequences. The first batch after a prompt does more than that, and does not
+   * count.
    */
   begins(tokens: number, at: number): void {
     const last = this.#last;
@@ -74,7 +74,10 @@ export class BackgroundShare {
     last.at = at;
   }
 
-  /** A foreground prompt is computed: its answer does not begin with what others have saved, since its first tokens are waited for most. */
+  /**
+   * A foreground prompt is computed: its answer does not begin with time that others have saved, since its first tokens are waited for
+   * most.
+   */
   promptComes(): void {
     this.#saved = 0;
   }
@@ -89,5 +92,5 @@ export class BackgroundShare {
 export function isBackground(priority: Priority | undefined): boolean {
   if (priority === undefined || priority === "foreground") return false;
   if (priority === "background") return true;
-  throw new UsageError(`priority: got ${show(priority)}, expected "foreground" or "background"`);
+  throw new OptionError("priority", priority, '"foreground" or "background"');
 }

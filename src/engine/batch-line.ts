@@ -1,17 +1,17 @@
-// What a batch of n tokens takes, in milliseconds, as a line through the last batches: a + b * n. For background tokens beside
-// foreground ones (background.ts), where the question is what one more token costs at the size of the batches that run now, be it one
-// token or fifteen drafted ones. (speculate/costs.ts compares single sizes, as multiples of what one token takes.)
+// The time of a batch of n tokens in milliseconds, as a line through the last batches: a + b * n. It serves background tokens beside
+// foreground ones (background.ts), which need the cost of one more token at the size of the batches that run now, be it one token or
+// fifteen drafted ones. (speculate/costs.ts compares single sizes, as multiples of the time of one token.)
 //
 // Older batches count less, so that a longer context or a busier machine is followed. A batch that took far longer than expected was
-// interrupted, and counts as little longer. Nothing is allocated after the constructor.
+// interrupted, and counts as slightly longer. Nothing is allocated after the constructor.
 
-/** What a batch counts after each further one: the last 50 or so make the line. */
+/** The factor on a batch's weight after each further batch: the last 50 or so make the line. */
 const KEPT = 0.98;
-/** The guess of what a token costs: so many more take as long again as one. */
+/** The initial guess of a token's cost: this many more tokens double a batch's time. */
 const GUESSED_TURN = 2;
-/** What it counts beside measured batches: as much as their sizes differ from their mean, squared and added up. */
+/** The guess's weight beside measured batches: in squared distances of batch sizes from their mean, added up. */
 const GUESS_WEIGHT = 4;
-/** A batch that took longer than so many times what was expected counts as that. */
+/** A batch that took longer than this multiple of the expected time counts as that multiple. */
 const MOST_LATE = 1.5;
 /** Batches before that is known. */
 const KNOWN = 5;
@@ -28,7 +28,7 @@ export class BatchLine {
   #first = 1 - 1 / (1 + GUESSED_TURN);
   #each = 1 / (1 + GUESSED_TURN);
 
-  /** A batch of so many tokens took so long. */
+  /** Records the time of a batch of this many tokens. */
   note(tokens: number, ms: number): void {
     if (tokens < 1 || !(ms > 0)) return;
     const expected = this.msOf(tokens);
@@ -49,12 +49,12 @@ export class BatchLine {
     const rise = this.#products - this.#tokens * meanMs;
     const guess = meanMs / (meanTokens + GUESSED_TURN);
     const slope = (rise + GUESS_WEIGHT * guess) / (spread + GUESS_WEIGHT);
-    // A token never takes more than its share of the time, nor less than nothing.
+    // A token never takes more than its share of the time, nor less than zero.
     this.#each = Math.min(Math.max(slope, 0), meanMs / meanTokens);
     this.#first = meanMs - this.#each * meanTokens;
   }
 
-  /** Expected milliseconds of a batch of so many tokens; relative to one token while nothing is known. */
+  /** The expected milliseconds of a batch of this many tokens; relative to one token while nothing was measured. */
   msOf(tokens: number): number {
     return this.#first + this.#each * tokens;
   }

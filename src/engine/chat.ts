@@ -18,14 +18,10 @@ import type {
   TokenEvent,
   ToolOptions,
 } from "../api/api.ts";
+import { wrongArgument } from "../base/arguments.ts";
 import { AbortedError, DisposedError, UsageError } from "../base/errors.ts";
-import {
-  checkCount,
-  checkedMessages,
-  checkOptions,
-  checkText,
-  wrongArgument,
-} from "./arguments.ts";
+import { givenOptions } from "../base/options.ts";
+import { checkCount, checkedMessages, checkOptions, checkText } from "./arguments.ts";
 import { startStream } from "./generation.ts";
 import { grammarSource } from "./grammar-options.ts";
 import type { Prompt } from "./protocol.ts";
@@ -38,7 +34,7 @@ import { type ReadyTool, readySchema, readyTools } from "./tools/tool-set.ts";
 /** The part of a model that chats need. */
 export interface ChatModel
   extends Pick<Model, "answerFormat" | "applyTemplate" | "checkGrammar" | "saveState"> {
-  readonly info: Pick<Model["info"], "name">;
+  readonly info: AnsweringModel["info"];
   run(prompt: Prompt, options: GenerateOptions): Generation;
 }
 
@@ -140,7 +136,7 @@ export class EngineChat implements Chat {
     const { toolChoice, variables: _v, signal: _s, ...own } = more;
     const ready = readyTools(tools, call);
     const forced = forcedCall(toolChoice, ready, call);
-    const generate: GenerateOptions = { ...this.#defaults, ...own };
+    const generate: GenerateOptions = { ...this.#defaults, ...givenOptions(own) };
     if (grammarSource(generate) !== undefined) {
       throw new UsageError(
         `${call}: got tools and a grammar, expected one of them: calls have a grammar of their own`,
@@ -166,14 +162,14 @@ export class EngineChat implements Chat {
   #alone(call: string, asked: ChatMessage[], options: SendOptions): StartAnswer {
     const { schema: given, variables: _v, signal: _s, ...own } = options;
     const schema = given === undefined ? undefined : readySchema(given, `${call}: schema`);
-    const generate = { ...this.#defaults, ...own };
+    const generate = { ...this.#defaults, ...givenOptions(own) };
     return (model, emit, signal) => answerAlone(model, asked, { schema, generate, signal, emit });
   }
 
   /** The model as answers need it. */
   #answerer(variables: Readonly<Record<string, unknown>> | undefined): AnsweringModel {
     return {
-      name: this.#model.info.name,
+      info: this.#model.info,
       answerFormat: () => this.#model.answerFormat(),
       render: async (messages, tools, signal) => {
         const all = { ...this.#variables, ...variables };
@@ -201,7 +197,7 @@ export class EngineChat implements Chat {
     };
   }
 
-  /** An answer begins; the result ends it, with the messages then, or undefined: nothing was said. */
+  /** Begins an answer. The result ends it, with the messages then, or undefined if nothing was said. */
   #begin(asked: ChatMessage[]): (messages: ChatMessage[] | undefined) => void {
     const before = this.#messages;
     this.#messages = asked;

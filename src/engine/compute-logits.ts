@@ -1,11 +1,11 @@
-// Logits of all positions of a text, for comparison with those of other engines. Not on the way of a generation.
+// Logits of all positions of a text, for comparison with those of other engines. Generations do not use this.
 
 import type { LogitsResult } from "../api/api.ts";
 import { AbortedError, ContextError } from "../base/errors.ts";
 import { selectBest } from "../base/select-best.ts";
 import { readingInto } from "./advance.ts";
 import type { Engine, ReadOutput } from "./engine.ts";
-import { NonsenseError, overcome } from "./nonsense.ts";
+import { NonFiniteError, widenAndRecompute } from "./non-finite.ts";
 import { checkCount, checkLogits, checkPrompt } from "./prompt-checks.ts";
 import type { RunControl } from "./run-control.ts";
 import { TextOutput } from "./text-output.ts";
@@ -31,7 +31,7 @@ export async function computeLogits(
   const logits = new Float32Array(engine.vocabSize);
   const positions: LogitsResult["positions"] = [];
   const { widenings } = engine;
-  let isNonsense = false;
+  let isNonFinite = false;
   const greedy: number[] = [];
   const best = bestOf(engine.vocabSize);
   const running = await engine.open({
@@ -45,25 +45,25 @@ export async function computeLogits(
     const note = async (_: number, read: ReadOutput) => {
       await read("logits", logits);
       const size = norm(logits);
-      if (!Number.isFinite(size)) isNonsense = true;
+      if (!Number.isFinite(size)) isNonFinite = true;
       positions.push({ norm: size, top: best(logits, options.top) });
     };
     for (let done = 0; done < tokens.length; ) {
       done += await engine.advance(running, tokens, done, { wants: always, onOutput: note, stop });
-      await control.breathe();
+      await control.yieldThread();
       if (control.aborted) throw new AbortedError("logits()");
     }
     while (greedy.length < options.greedy) {
       greedy.push(best(logits, 1)[0]![0]);
       if (greedy.length === options.greedy) break;
       await engine.advance(running, greedy, greedy.length - 1, oneToken);
-      await control.breathe();
+      await control.yieldThread();
       if (control.aborted) throw new AbortedError("logits()");
     }
   } finally {
     engine.close(running);
   }
-  if (isNonsense && (await mayHelp(engine, [...tokens, ...greedy], widenings, control))) {
+  if (isNonFinite && (await mayHelp(engine, [...tokens, ...greedy], widenings, control))) {
     return await computeLogits(engine, tokens, options, control);
   }
   const text = new TextOutput(engine, [], false);
@@ -79,9 +79,9 @@ async function mayHelp(
   widenings: number,
   control: RunControl,
 ): Promise<boolean> {
-  const error = new NonsenseError("logits that are not finite");
+  const error = new NonFiniteError("logits that are not finite");
   try {
-    await overcome(error, engine, { tokens, widenings }, control);
+    await widenAndRecompute(error, engine, { tokens, widenings }, control);
     return true;
   } catch (reason) {
     if (reason === error || (reason as Error).cause === error) return false; // they are shown as they are

@@ -8,7 +8,7 @@ import type { MissingReason, StateTiers } from "./tiers/state-tiers.ts";
 
 export interface ExplainedPrompt {
   readonly tokens: readonly number[];
-  /** How many of them are not computed. */
+  /** The number of them that are not computed. */
   readonly cached: number;
   readonly known: KnownTexts;
   readonly tiers: StateTiers | undefined;
@@ -31,7 +31,7 @@ const reasons: Readonly<Record<MissingReason, readonly [ComputedAgain["reason"],
   unknown: ["room", "the KV cache had no room for it, and no copy was made"],
 };
 
-/** undefined: nothing of it was known, or all that was known is used. */
+/** undefined: no state of the prompt was known, or all known state is used. */
 export async function computedAgain(prompt: ExplainedPrompt): Promise<ComputedAgain | undefined> {
   const { tokens, cached, known, tiers } = prompt;
   const usable = tokens.length - 1; // the last token is always computed

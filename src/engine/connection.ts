@@ -5,12 +5,16 @@
 // unload() ends the thread on purpose, and its memory is free: the next request opens the model again and waits for that. So it does
 // after the GPU was lost; with `restart: true` the model is opened again at once.
 //
-// Where keys or values leave what the KV cache's type can hold, the model is opened again with a cache of F32, and all requests that
-// were running are sent again: those that generate go on after the tokens that they have.
+// If the GPU turns out to have too little memory while it computes (DeviceMemoryError), the model is opened again with fewer layers on
+// it, and all requests that were running are sent again, as below.
+//
+// If keys or values leave the range of the KV cache's type, the model is opened again with a cache of F32, and all requests that were
+// running are sent again: generations continue after the tokens that they have.
 
 import type { ModelHealth, ModelInfo, TokenEvent } from "../api/api.ts";
 import {
   DeviceLostError,
+  DeviceMemoryError,
   DisposedError,
   KvRangeError,
   ModelError,
@@ -19,6 +23,7 @@ import {
   WorkerError,
 } from "../base/errors.ts";
 import { type KvType, widestKvType } from "../dtypes/kv-types.ts";
+import { deviceLayers } from "./device-layers.ts";
 import type { MethodName, Methods } from "./protocol.ts";
 import type { EngineLine } from "./rpc.ts";
 
@@ -27,13 +32,18 @@ export interface Connected {
   info: ModelInfo;
 }
 
-/**
- * Starts a thread and opens the model there; `onDeath` is called if that thread is lost later. `kvType`: of its cache, if not that
- * which was asked for.
- */
+/** The settings that differ from the ones asked for. */
+export interface Changed {
+  /** The type of the KV cache. */
+  readonly kvType?: KvType | undefined;
+  /** No more layers on a GPU than these. */
+  readonly mostGpuLayers?: number | undefined;
+}
+
+/** Starts a thread and opens the model there; `onDeath` is called if that thread is lost later. */
 export type Connect = (
   onDeath: (error: WorkerError) => void,
-  kvType?: KvType,
+  changed: Changed,
 ) => Promise<Connected>;
 
 /** After a failed restart, the next request tries again once this time has passed. */
@@ -42,7 +52,7 @@ const retryMs = 5000;
 type State =
   | { name: "ready" }
   | { name: "restarting" }
-  /** With another type of the KV cache: requests wait for that. */
+  /** With another type of the KV cache, or fewer layers on a GPU: requests wait for that. */
   | { name: "reopening" }
   | { name: "unloaded" }
   | { name: "failed"; cause: Error; since: number }
@@ -53,7 +63,7 @@ export class Connection {
   readonly #mayRestart: boolean;
   /** Called when another engine is ready after the one before was lost, and when the engine was unloaded. */
   onRestart: () => void = () => {};
-  /** Called with what is to be said of it when the model was opened again with another type of the KV cache. */
+  /** Called with a warning for the user when the model was opened again with settings other than the ones asked for. */
   onReopen: (warning: string) => void = () => {};
   #line: EngineLine;
   #info: ModelInfo;
@@ -66,11 +76,15 @@ export class Connection {
   #loading: Promise<void> | undefined;
   /** The type of the KV cache, and why it is not the one that was asked for; undefined: it is. */
   #wide: { readonly kvType: KvType; readonly why: string } | undefined;
-  /** The end of an engine whose KV cache could not hold the model's keys or values, and the load of the next. */
+  /** The most layers on a GPU; undefined: it had memory for all that were asked for. */
+  #mostGpuLayers: number | undefined;
+  /** The warning that was given when that was found. */
+  #fewer: string | undefined;
+  /** The end of an engine whose KV cache could not hold the model's keys or values, followed by the load of the next engine. */
   #reopening: Promise<void> = Promise.resolve();
-  /** Engines that were ended for that: what they were computing is sent to the next. */
+  /** Engines that were ended for that reason: their running requests are sent to the next engine. */
   readonly #left = new WeakSet<EngineLine>();
-  /** Why there is no cache of F32; undefined: nobody has needed it, or there is one. */
+  /** Why there is no cache of F32; undefined: it was not needed, or there is one. */
   #noWideCache: Error | undefined;
 
   private constructor(connect: Connect, mayRestart: boolean, { line, info }: Connected) {
@@ -82,7 +96,7 @@ export class Connection {
 
   static async open(connect: Connect, mayRestart: boolean): Promise<Connection> {
     let connection: Connection | undefined;
-    const connected = await connect((error) => connection?.died(0, error));
+    const connected = await connect((error) => connection?.died(0, error), {});
     connection = new Connection(connect, mayRestart, connected);
     return connection;
   }
@@ -146,6 +160,24 @@ export class Connection {
     if ((this.#state as State).name !== "disposed") this.#state = { name: "unloaded" };
   }
 
+  /** Never throws: where it fails, the next request tries it again, and says why it cannot. */
+  async #reopenFewer(line: EngineLine, life: number, error: DeviceMemoryError): Promise<void> {
+    await line.terminate(); // its memory is needed for the next one
+    try {
+      const before = deviceLayers(this.#info.backend.placement).layers;
+      this.#mostGpuLayers = before - 1;
+      await this.#open(life);
+      if ((this.#state as State).name !== "ready") return;
+      const { layers, all } = deviceLayers(this.#info.backend.placement);
+      this.#fewer = `${error.message}. The model was opened again with ${layers} of its ${all} layers on the GPU instead of ${before}, and running answers go on`;
+      this.warn(this.#fewer);
+      this.onRestart();
+      this.onReopen(this.#fewer);
+    } catch {
+      if ((this.#state as State).name !== "disposed") this.#state = { name: "unloaded" };
+    }
+  }
+
   /** Resolves when an unloaded engine has ended. */
   get unloaded(): Promise<void> {
     return this.#unloading;
@@ -157,8 +189,8 @@ export class Connection {
   }
 
   /**
-   * Ends the engine, after all state that is to be copied out of it was. false: it is used, or there is none, and nothing has
-   * changed. `mayEnd`: whether whoever else uses it is done.
+   * Ends the engine, after all state that is to be copied out of it was copied. false: it is in use, or there is none, and nothing has
+   * changed. `mayEnd`: whether its other users are done.
    */
   async unload(mayEnd: () => boolean = () => true): Promise<boolean> {
     const line = this.#line;
@@ -214,7 +246,13 @@ export class Connection {
   /** The thread of that life was lost. */
   died(life: number, error: WorkerError): void {
     if (life !== this.#life || this.#state.name !== "ready") return;
-    if (error instanceof DeviceLostError) this.#lose();
+    const { layers } = deviceLayers(this.#info.backend.placement);
+    if (error instanceof DeviceMemoryError && layers > 0) {
+      const line = this.#line;
+      this.#left.add(line);
+      this.#state = { name: "reopening" };
+      this.#reopening = this.#reopenFewer(line, ++this.#life, error);
+    } else if (error instanceof DeviceLostError) this.#lose();
     else if (this.#mayRestart) this.#restart();
   }
 
@@ -268,10 +306,10 @@ export class Connection {
   /** Starts the engine of that life. */
   async #open(life: number): Promise<void> {
     if (this.#state.name === "disposed") return;
-    const { line, info } = await this.#connect(
-      (error) => this.died(life, error),
-      this.#wide?.kvType,
-    );
+    const { line, info } = await this.#connect((error) => this.died(life, error), {
+      kvType: this.#wide?.kvType,
+      mostGpuLayers: this.#mostGpuLayers,
+    });
     if ((this.#state as State).name === "disposed") return await line.dispose();
     if (!isSameModel(info, this.#info)) {
       await line.dispose();
@@ -280,6 +318,7 @@ export class Connection {
     this.#line = line;
     this.#info = info;
     if (this.#wide) this.warn(this.#wide.why);
+    if (this.#fewer) this.warn(this.#fewer);
     this.#state = { name: "ready" };
   }
 }
@@ -303,7 +342,7 @@ function noWideCache(error: KvRangeError, cause: Error): ModelError {
   );
 }
 
-/** A request that can be sent to another engine: a generation goes on after the tokens that the caller has. */
+/** A request that can be sent to another engine: a generation continues after the tokens that the caller has. */
 function resumable<P, O extends { onEvent?: (event: never) => void }>(
   method: MethodName,
   params: P,

@@ -1,16 +1,17 @@
 // The grammar of one generation: which tokens may come next, and which must.
 //
 // The mask of a position depends only on the tokens before it. So prepare() runs as soon as a token is accepted, while the model
-// computes that token (AdvanceOptions.meanwhile), and the mask is there when the logits are. Where it has a single token, that
+// computes that token (AdvanceOptions.meanwhile), and the mask is there when the logits are. If it allows a single token, that
 // token is known before its logits: prepare() looks ahead to the next mask with a choice, and the generator computes such a run of
 // tokens in one batch.
 //
 // A mask that takes long is computed in slices (grammar-turns.ts): accept() and ready() say whether they have to be waited for, and
-// others go on meanwhile.
+// other generations continue meanwhile.
 
 import type { GrammarTrigger } from "../api/api.ts";
 import { GrammarError } from "../grammar/errors.ts";
 import type { Grammar } from "../grammar/grammar.ts";
+import { PausedError } from "../grammar/meter.ts";
 import type { GrammarState } from "../grammar/state.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import { GrammarTriggers } from "./grammar-triggers.ts";
@@ -22,14 +23,14 @@ export interface ConstraintOptions {
   readonly triggers: readonly GrammarTrigger[];
   /** Whether tokens without an alternative are known before their logits. */
   readonly forces: boolean;
-  /** No end token is chosen: the text ends where nothing but its end is allowed. */
+  /** No end token is chosen: the text ends where the grammar allows only its end. */
   readonly ignoreEos: boolean;
   /** Shared by the generations of an engine. Default: masks are computed at once. */
   readonly turns?: GrammarTurns | undefined;
   readonly control?: TurnControl | undefined;
 }
 
-const ALONE: TurnControl = { aborted: false, breathe: () => Promise.resolve() };
+const ALONE: TurnControl = { aborted: false, yieldThread: () => Promise.resolve() };
 
 /** The most tokens of a run without a choice. */
 const MOST_FORCED = 32;
@@ -77,24 +78,24 @@ export class Constraint {
     return !this.#isActive;
   }
 
-  /** Whether the next token is known, so that nobody needs its logits. */
+  /** Whether the next token is known, so that its logits are not needed. */
   get isNextKnown(): boolean {
     return this.#forced.length > 0;
   }
 
-  /** Whether the text is whole and nothing can follow it. Does not wait for the mask. */
+  /** Whether the text is whole and cannot continue. Does not wait for the mask. */
   get isFinished(): boolean {
     return this.#isActive && this.#forced.length === 0 && this.#state.isFinished;
   }
 
-  /** The same, also where only the vocabulary has nothing that could follow. */
+  /** The same, and also true if the grammar could continue but no token of the vocabulary can. */
   endsHere(): boolean {
     if (!this.#isActive || this.#forced.length > 0) return false;
     this.#check();
     return this.#endsHere;
   }
 
-  /** Computes the next mask, unless it is there. What goes wrong is thrown when the mask is needed. */
+  /** Computes the next mask, unless it is there. An error is thrown when the mask is needed. */
   readonly prepare = (): void => {
     if (this.#isReady || this.#isSlow || this.#failure !== undefined || !this.#isActive) return;
     try {
@@ -123,13 +124,13 @@ export class Constraint {
     return this.#turns.finish(this.#work, this.#control);
   }
 
-  /** What is asked of a mask must be there: ready() comes before. */
+  /** A mask that is used must be there: ready() comes before. */
   #check(): void {
     if (this.#failure !== undefined) throw this.#failure;
     if (!this.#isReady) this.#work(Number.POSITIVE_INFINITY);
   }
 
-  /** Forbids all tokens that cannot come next, whatever their logits are. */
+  /** Forbids all tokens that cannot come next, at any value of their logits. */
   forbid(
     logits: Float32Array, // [vocab]
   ): void {
@@ -168,8 +169,8 @@ export class Constraint {
   }
 
   /**
-   * How many of the first `count` of these tokens may come next, one after the other: no other draft is worth computing. Those
-   * that a generation would end with are not counted, since nothing is computed behind them.
+   * The number of the first `count` tokens that may come next, one after the other: no other draft is worth computing. Tokens that
+   * would end the generation are not counted, since nothing is computed after them.
    */
   allowed(tokens: Int32Array, count: number): number {
     if (!this.#isActive || this.#failure !== undefined) return count;
@@ -191,10 +192,13 @@ export class Constraint {
     return right;
   }
 
+  /** All tokens of a run without a choice share the slice; the known part of the run is kept when the slice is used up. */
   #compute(slice: number): void {
     this.#endsHere = false;
-    for (;;) {
-      const only = this.#nextMask(slice);
+    const end = this.#state.spent + slice;
+    for (let left = slice; ; left = end - this.#state.spent) {
+      if (left < slice / 2) throw new PausedError(true);
+      const only = this.#nextMask(left);
       if (only < 0 || !this.#options.forces || this.#forced.length >= MOST_FORCED) return;
       this.#state.accept(only, slice);
       this.#forced.push(only);

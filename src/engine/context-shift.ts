@@ -1,4 +1,4 @@
-// What a generation drops of a full context so that it can go on.
+// Context shift: the tokens that a generation drops of a full context so that it can continue.
 
 import type { ContextShift, GenerateOptions } from "../api/api.ts";
 import { UsageError } from "../base/errors.ts";
@@ -6,7 +6,7 @@ import type { Engine } from "./engine.ts";
 import { checkCount } from "./prompt-checks.ts";
 import type { Sequence } from "./state/sequence.ts";
 
-/** What a full context drops, as llama-server does; undefined: it does not shift. */
+/** The tokens that a full context drops, as llama-server does; undefined: it does not shift. */
 export function contextShift(
   engine: Engine,
   promptTokens: number,

@@ -4,16 +4,16 @@
 // cores. An engine alone never waits. Engines whose threads fit on the cores together run at the same
 // time.
 //
-// A change of turns is not free: the next engine's threads must be woken, and its weights are no longer in the caches. So an
-// engine whose batches are short keeps the cores for TURN_MS though others wait. In the last batch of its turn its threads are
-// told to sleep at once when they are done: they would spin on the cores that the next engine computes on.
+// A change of turns is not free: the next engine's threads must be woken, and its weights are no longer in the caches. So an engine
+// with short batches keeps the cores for TURN_MS although others wait. In the last batch of its turn its threads are told to sleep
+// at once when they are done: they would spin on the cores that the next engine computes on.
 //
 // Shared i32 words:
-//   changes   counts up whenever cores become free or somebody leaves the line; waiting engines sleep on it
-//   free      cores that nobody has taken
+//   changes   counts up whenever cores become free or an engine leaves the queue; waiting engines sleep on it
+//   free      cores that no engine has taken
 //   next      the last ticket that was handed out
-//   used      places that were ever given away
-//   then, for each place: its ticket while it waits (0: it does not), and the cores that it has taken
+//   used      entries that were ever given to engines
+//   then, for each entry: its ticket while it waits (0: it does not), and the cores that it has taken
 
 const CHANGES = 0;
 const FREE = 1;
@@ -24,21 +24,21 @@ const TICKET = 0;
 const TAKEN = 1;
 const PLACE_WORDS = 2;
 const MOST_PLACES = 64;
-/** A waiting engine looks again after this long even if nobody woke it: its request may have been aborted. */
+/** A waiting engine looks again after this time even if it was not woken: its request may have been aborted. */
 const LOOK_MS = 100;
-/** The same where threads cannot be woken. */
+/** The interval of looks on platforms that cannot wake threads. */
 const POLL_MS = 1;
-/** How long an engine with short batches keeps the cores while others wait. */
+/** The time for which an engine with short batches keeps the cores while others wait. */
 export const TURN_MS = 10;
 
-/** An engine's place, for its thread. */
+/** An engine's entry in the shared words, for its thread. */
 export interface CorePlace {
   readonly words: Int32Array;
   readonly place: number;
   readonly cores: number;
 }
 
-/** The caller's side: gives places to engines, and takes back what a lost engine had. */
+/** The caller's side: gives entries to engines, and takes back the cores of a lost engine. */
 export class CoreTurns {
   readonly #cores: number;
   readonly #words: Int32Array | undefined;
@@ -79,11 +79,11 @@ export class CoreTurn {
   /** When the turn began, and the batch. */
   #since = 0;
   #begun = 0;
-  /** How long the last batch took. */
+  /** The duration of the last batch. */
   #batchMs = 0;
   /** Between two batches of one turn. */
   #isKept = false;
-  /** Ends a turn in which no further batch begins. */
+  /** Ends a turn without a further batch. */
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   /** `threads`: how many compute; 0 if something other than the processor does. */
@@ -98,7 +98,7 @@ export class CoreTurn {
     this.#now = now;
   }
 
-  /** Takes the cores if it has kept them, or if enough are free and nobody waits for them. */
+  /** Takes the cores if it has kept them, or if enough are free and no engine waits for them. */
   take(): boolean {
     if (this.#isKept) {
       this.#isKept = false;
@@ -107,7 +107,7 @@ export class CoreTurn {
     return this.#take(0);
   }
 
-  /** Takes the cores when it is this engine's turn, or leaves without them once `stop` says so. */
+  /** Takes the cores when it is this engine's turn, or leaves without them once `stop` returns true. */
   async wait(stop: () => boolean): Promise<void> {
     const words = this.#words;
     const mine = wordOf(this.#place, TICKET);
@@ -129,8 +129,8 @@ export class CoreTurn {
   }
 
   /**
-   * After a batch: gives back what was taken, if anything was. With `isMore`, another batch will follow soon: where others
-   * wait, the cores are kept until the turn is over, or the engine calls end().
+   * After a batch: gives back the cores that it took, if any. With `isMore`, another batch will follow soon: if others wait, the
+   * cores are kept until the turn is over, or the engine calls end().
    */
   release(isMore: boolean = false): void {
     const now = this.#now();
@@ -164,7 +164,7 @@ export class CoreTurn {
     return false;
   }
 
-  /** `ticket`: this engine's place in the line; 0: it is not in it. */
+  /** `ticket`: this engine's position in the queue; 0: it is not in it. */
   #take(ticket: number): boolean {
     const words = this.#words;
     if (this.#threads === 0) return true;

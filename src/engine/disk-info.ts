@@ -1,4 +1,4 @@
-// What a model says about its weights that stay on disk (docs/memory.md).
+// The model info about weights that stay on disk (docs/inside/disk.md).
 
 import type { ModelInfo } from "../api/api.ts";
 import type { Backend } from "../backends/backend.ts";

@@ -20,7 +20,7 @@ const utf8 = new TextEncoder();
 
 /** Yields to other work. */
 interface Turn {
-  breathe(): Promise<void>;
+  yieldThread(): Promise<void>;
 }
 
 export async function findBreakers(
@@ -50,7 +50,7 @@ async function search(tokenizer: Tokenizer, text: string, turn: Turn): Promise<D
   const sought = byteString(utf8.encode(text).subarray(0, MAX_BYTES));
   const found: DryBreaker[] = [];
   for (let id = 0; id < tokenizer.vocabSize; id++) {
-    if (id % SLICE === SLICE - 1) await turn.breathe();
+    if (id % SLICE === SLICE - 1) await turn.yieldThread();
     const word = byteString(tokenizer.tokenBytes(id, { special: true }));
     if (word.includes(sought)) found.push({ head: id, tail: [] });
     else for (const tail of tailsOf(tokenizer, word, sought)) found.push({ head: id, tail });

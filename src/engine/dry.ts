@@ -42,7 +42,7 @@ export class Dry {
   // full.
   #text: Int32Array;
   #length = 0;
-  /** #repeats[i]: how many of the last tokens also end i places before the last. */
+  /** #repeats[i]: the number of last tokens that also end i positions before the last one. */
   #repeats: Int32Array;
   readonly #longest: Int32Array; // [vocab] 1 + the longest repetition that this token would extend; 0: none
   readonly #found: Int32Array; // [vocab] tokens with one: the first #foundSize entries
@@ -81,7 +81,7 @@ export class Dry {
     }
   }
 
-  /** Lists the tokens whose logits apply() changes, but for those that are listed already; false: there is no room. */
+  /** Lists the tokens whose logits apply() changes, except tokens that are listed already; false: there is no room. */
   list(target: AdjustedList): boolean {
     this.#find();
     let fits = true;
@@ -93,7 +93,7 @@ export class Dry {
     return fits;
   }
 
-  /** Finds the tokens that would extend a repetition; whoever looks at them sets #longest of each to 0 again. */
+  /** Finds the tokens that would extend a repetition; the caller sets #longest of each to 0 again. */
   #find(): void {
     const { dryAllowedLength } = this.#settings;
     this.#foundSize = 0;
@@ -111,12 +111,12 @@ export class Dry {
     return dryPenaltyLastN < 0 ? this.#length : Math.min(this.#length, dryPenaltyLastN);
   }
 
-  /** The token that is `places` before the last one. */
+  /** The token that is `places` positions before the last one. */
   #back(places: number): number {
     return this.#text[this.#length - 1 - places]!;
   }
 
-  /** How long a repetition can be before it reaches a breaker. */
+  /** The length that a repetition can have before it reaches a breaker. */
   #limit(count: number): number {
     if (this.#tails.size === 0) return count;
     for (let i = 0; i < count; i++) {
@@ -132,7 +132,7 @@ export class Dry {
     return count;
   }
 
-  /** Whether the token `places` back is followed by these. */
+  /** Whether the token `places` positions back is followed by these. */
   #follows(tail: readonly number[], places: number): boolean {
     for (let offset = 0; offset < tail.length; offset++) {
       if (tail[offset] !== this.#back(places - offset - 1)) return false;

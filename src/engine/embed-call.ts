@@ -1,5 +1,5 @@
 // embed() and rerank() on the caller's side: checks the options, puts prefixes before texts, sends the texts to the engine in groups
-// and scales what comes back. The engine (embedding.ts) pools hidden states and knows nothing of prefixes and norms.
+// and scales the results. The engine (embedding.ts) pools hidden states and knows nothing of prefixes and norms.
 
 import type {
   Embedding,
@@ -11,17 +11,18 @@ import type {
   RerankOptions,
   RerankResult,
 } from "../api/api.ts";
+import { wrongArgument } from "../base/arguments.ts";
 import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import { normalized } from "../base/vectors.ts";
 import { embeddingPrefix } from "../models/embed-prefixes.ts";
-import { checkCount, checkText, wrongArgument } from "./arguments.ts";
+import { checkCount, checkText } from "./arguments.ts";
 import type { Prompt } from "./protocol.ts";
 
-/** What the model's connection does for these calls. */
+/** The calls that embed() and rerank() make on the model's connection. */
 export interface EmbedLine {
   readonly info: ModelInfo;
-  /** A prompt whose text is tokenized, if it is large. */
+  /** A prompt with its text tokenized, if the text is large. */
   ready(prompt: Prompt, signal: AbortSignal | undefined): Promise<Prompt>;
   /** The pooled states of some texts, not scaled. */
   embed(

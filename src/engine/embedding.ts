@@ -2,11 +2,10 @@
 // a classifier gives it. No logits are computed. Several texts share a batch, and none changes the bits of another.
 
 import type { EmbedOptions } from "../api/api.ts";
-import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
-import { show } from "../base/show.ts";
-import { contextAdvice } from "./context-advice.ts";
+import { contextAdvice } from "../base/context-advice.ts";
+import { AbortedError, ContextError, OptionError, UsageError } from "../base/errors.ts";
 import type { Engine } from "./engine.ts";
-import { NonsenseError, overcome } from "./nonsense.ts";
+import { NonFiniteError, widenAndRecompute } from "./non-finite.ts";
 import { checkTokens } from "./prompt-checks.ts";
 import type { RunControl } from "./run-control.ts";
 
@@ -22,7 +21,7 @@ export interface EmbedRequest {
   readonly isBackground?: boolean;
 }
 
-/** What a way of pooling reads of a text, and what it makes of it. */
+/** A way of pooling: the states of a text that it reads, and the result that it makes of them. */
 interface Pool {
   /** Whether the output of token `index` of `tokens` is read. */
   wants(index: number, tokens: number, engine: Engine): boolean;
@@ -47,10 +46,10 @@ function isScored(index: number, tokens: number, { isBidirectional }: Engine): b
 }
 
 /** A vector with NaN in it would be found nowhere, or everywhere; undefined: every number is finite. */
-function nonsenseIn(vector: Float32Array, text: number): NonsenseError | undefined {
+function nonFiniteIn(vector: Float32Array, text: number): NonFiniteError | undefined {
   const wrong = vector.find((value) => !Number.isFinite(value));
   if (wrong === undefined) return undefined;
-  return new NonsenseError(
+  return new NonFiniteError(
     `the model computed nonsense: the embedding of text ${text} holds ${wrong}. Its weights are damaged, or a sum is beyond what a float holds. Download or convert it again`,
   );
 }
@@ -69,7 +68,7 @@ export async function computeEmbeddings(
   let next = 0;
   let isFailed = false;
   const isStopped = () => isFailed || control.aborted;
-  /** As a generation does, computes a text again after activations that were beyond their type (overcome). */
+  /** Computes a text again after activations that left the range of their type, as a generation does (widenAndRecompute). */
   const vectorOf = async (tokens: readonly number[], index: number): Promise<Float32Array> => {
     for (;;) {
       const { widenings } = engine;
@@ -79,9 +78,9 @@ export async function computeEmbeddings(
         isBackground,
       });
       const vector = pool.vector(rows, size);
-      const error = nonsenseIn(vector, index);
+      const error = nonFiniteIn(vector, index);
       if (!error) return vector;
-      await overcome(error, engine, { tokens, widenings }, control);
+      await widenAndRecompute(error, engine, { tokens, widenings }, control);
     }
   };
   const lane = async (): Promise<void> => {
@@ -102,7 +101,7 @@ export async function computeEmbeddings(
   });
   const ended = await Promise.allSettled(lanes);
   if (control.aborted) throw new AbortedError("embed()");
-  // The first to fail has the reason; those after it were stopped.
+  // The first text to fail has the reason; later ones were stopped.
   const reasons = ended.flatMap((one) =>
     one.status === "rejected" ? [one.reason as unknown] : [],
   );
@@ -136,7 +135,7 @@ async function readRows(
   try {
     for (let done = 0; done < tokens.length; ) {
       // Texts that were admitted with this one are to be in its batch.
-      await control.breathe();
+      await control.yieldThread();
       if (isStopped()) throw new AbortedError("embed()");
       done += await engine.advance(running, tokens, done, {
         wants,
@@ -161,7 +160,7 @@ function poolFor(engine: Engine, asked: Pooling | undefined): Pool {
   const pooling = asked ?? embedding.pooling;
   if (typeof pooling !== "string" || !Object.hasOwn(pools, pooling)) {
     const known = Object.keys(pools).join(", ");
-    throw new UsageError(`pooling: got ${show(pooling)}, expected one of ${known}`);
+    throw new OptionError("pooling", pooling, `one of ${known}`);
   }
   if (pooling === "rank" && !embedding.labels) {
     throw new UsageError(

@@ -19,36 +19,40 @@ export interface EngineParts {
   /** undefined if the model has none. */
   readonly template: ChatTemplate | undefined;
   readonly backend: Backend;
+  /** Whether the kernels for all types that matter were tuned on this machine. */
+  readonly isTuned?: boolean;
   /** Adapter files, in the order of their numbers. Default: none. readTensor() reads their factors as adapterTensor() names them. */
   readonly adapters?: readonly AdapterPart[];
   /** Neurons are predicted. Default: they are not. */
   readonly predictors?: PredictorPart;
 }
 
-/** Where predictors are: in a file, whose tensors readTensor() reads as predictorTensor() names them, or among those of the model. */
+/**
+ * The location of predictors: a file, whose tensors readTensor() reads as predictorTensor() names them, or the tensors of the model.
+ */
 export type PredictorPart =
   | { readonly name: string; readonly metadata: Metadata; readonly tensors: EngineParts["tensors"] }
   | "model";
 
-/** The name of a predictor's tensor beside those of the model. */
+/** The name of a predictor's tensor among the model's. */
 export function predictorTensor(tensor: string): string {
   return `predictor.${tensor}`;
 }
 
 export interface AdapterPart {
-  /** For messages. */
+  /** Its name, for messages. */
   readonly name: string;
-  /** Where it was read from, for people. */
+  /** The path it was read from, for messages. */
   readonly path: string;
   readonly metadata: Metadata;
   readonly tensors: ReadonlyMap<string, Weight>;
   /** The scale of requests that do not say. */
   readonly scale: number;
-  /** What names its weights. */
+  /** A fingerprint of its weights. */
   readonly fingerprint: string;
 }
 
-/** The name of an adapter's tensor beside those of the model. */
+/** The name of an adapter's tensor among the model's. */
 export function adapterTensor(adapter: number, tensor: string): string {
   return `adapter.${adapter}.${tensor}`;
 }

@@ -16,18 +16,18 @@ import type {
   RestoredTokens,
   SpeculateOptions,
 } from "../api/api.ts";
+import type { Device } from "../api/rates.ts";
 import type { Backend, KvCacheOptions, Widened } from "../backends/backend.ts";
 import { type DeviceLostError, DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import type { KvDType } from "../dtypes/kv-types.ts";
 import { adaptGraph } from "../graph/adapt.ts";
+import type { BatchShape } from "../graph/batch.ts";
 import { Batch, KV_BLOCK_TOKENS } from "../graph/batch.ts";
-import { type Graph, isBidirectional } from "../graph/graph.ts";
+import { type Graph, isBidirectional, recurrentStates } from "../graph/graph.ts";
 import type { Plan, PlanLimits } from "../graph/plan.ts";
 import { predictGraph } from "../graph/predict.ts";
-import type { Device } from "../limits/device.ts";
 import type { PhaseModel } from "../limits/phase.ts";
-import type { ModelConfig } from "../models/arch.ts";
 import { buildModel } from "../models/build.ts";
 import type { Laps } from "../profile/laps.ts";
 import { busyMs, profileReport } from "../profile/report.ts";
@@ -44,27 +44,29 @@ import { GrammarTurns } from "./grammar-turns.ts";
 import { Grammars } from "./grammars.ts";
 import type { AdvanceOptions } from "./job.ts";
 import { kvRangeError } from "./kv-range.ts";
+import { warningsOf } from "./load-warnings.ts";
 import { BATCH_LIMITS, checkKvType, chooseContext } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
 import { adapterInfo, openAdapters } from "./open-adapters.ts";
 import { predictorsOf } from "./open-predictors.ts";
-import { affordableTiers, planRoom, type RoomOptions } from "./plan-room.ts";
+import { affordableTiers, type CapacityOptions, planCapacity } from "./plan-capacity.ts";
 import { checkRouters } from "./router-check.ts";
 import { SavedStates } from "./saved/saved-states.ts";
 import { Scheduler } from "./scheduler.ts";
-import { BatchCosts, type BatchShape } from "./speculate/costs.ts";
+import { shortNotes } from "./short-notes.ts";
+import { BatchCosts } from "./speculate/costs.ts";
 import type { DrafterKind } from "./speculate/drafter.ts";
 import { NgramKind } from "./speculate/ngram.ts";
 import { describeSpeculation, isWanted, speculatesByDefault } from "./speculate/options.ts";
-import { type AdapterUse, NO_ADAPTERS } from "./state/adapter-use.ts";
+import { NO_ADAPTERS } from "./state/adapter-use.ts";
 import type { BlockPool } from "./state/block-pool.ts";
-import { ComingPrompts } from "./state/coming-prompts.ts";
+import { type BegunPrompt, ComingPrompts, type WaitingPrompt } from "./state/coming-prompts.ts";
 import { type KeyRotations, keyRotations, shiftRefusal } from "./state/key-rotations.ts";
 import { KnownTexts } from "./state/known-texts.ts";
 import type { RunningSequence, SequenceRequest } from "./state/running-sequence.ts";
 import type { Sequence } from "./state/sequence.ts";
+import { FIRST_TOKENS, StateCapacity } from "./state/state-capacity.ts";
 import { stateKinds } from "./state/state-kinds.ts";
-import { FIRST_TOKENS, StateRoom } from "./state/state-room.ts";
 import { noShift, TokenMover } from "./state/token-mover.ts";
 import { cacheStatus, newCounts } from "./tiers/cache-counts.ts";
 import { openTiers } from "./tiers/open-tiers.ts";
@@ -72,9 +74,11 @@ import { isPrivate, NOBODY, ownersOf } from "./tiers/owners.ts";
 import type { StateTiers } from "./tiers/state-tiers.ts";
 import { type LoadWatch, readerOf, uploadWeights } from "./upload-weights.ts";
 
-export interface EngineOptions extends RoomOptions {
+export interface EngineOptions extends CapacityOptions {
+  /** Neurons that are zero were asked to be left out. Default: false. */
+  wantsZeros?: boolean;
   contextSize: number | undefined;
-  /** Measures how fast the model's files are read, in bytes/s; only asked where weights stay on disk. */
+  /** Measures the read speed of the model's files, in bytes/s; only asked where weights stay on disk. */
   diskRate?: (() => Promise<number | undefined>) | undefined;
   /** Prompt tokens in a batch while others decode; undefined: a default. */
   promptChunk?: ((graph: Graph, kvType: KvDType) => number | undefined) | undefined;
@@ -82,7 +86,7 @@ export interface EngineOptions extends RoomOptions {
   batchShape?: ((graph: Graph) => BatchShape | undefined) | undefined;
   /** Records where the engine's time goes; undefined: not recorded. */
   laps?: Laps | undefined;
-  /** Its place among the engines of this process; undefined: it shares no cores. */
+  /** Its entry among the engines of this process that share cores; undefined: it shares none. */
   cores?: CorePlace | undefined;
   /** Requests that were only partly honoured before: part of ModelInfo.warnings. */
   warnings?: readonly string[] | undefined;
@@ -98,7 +102,7 @@ export interface EngineOptions extends RoomOptions {
   warmup?: boolean | undefined;
   /** Called when the weights are there, before anything else is computed. */
   loaded?: ((plan: Plan) => Promise<void>) | undefined;
-  /** What names the weights, for saved state. Default: nothing does. */
+  /** Names of the weights, for saved state. Default: none. */
   stateFacts?: (() => Promise<readonly string[]>) | undefined;
   /** For ModelInfo.fingerprint; asked when the weights are there. Default: it has none. */
   fingerprint?: (() => Promise<string>) | undefined;
@@ -111,8 +115,18 @@ export type { LoadWatch } from "./upload-weights.ts";
 /** Shorter prompts are not worth sharing before their generation has ended. */
 const SHARED_PROMPT_TOKENS: number = 2 * KV_BLOCK_TOKENS;
 
-/** What a request takes at most from where it is received until it asks for a batch, if it waits for nothing. */
+/** The most time that a request takes from its arrival until it asks for a batch, if it waits for nothing. */
 const FRESH_MS = 10;
+
+/** A prompt that is about to be computed. */
+interface PromptBeginning extends Omit<WaitingPrompt, "known" | "usable"> {
+  /** false: all tokens are computed. */
+  readonly reuses: boolean;
+}
+
+function wholeBlocks(tokens: number): number {
+  return Math.floor(tokens / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
+}
 
 export class Engine {
   readonly info: ModelInfo;
@@ -125,7 +139,7 @@ export class Engine {
   readonly kvType: KvDType;
   /** The graph's parts: two if two backends compute it. */
   readonly parts: readonly PhaseModel[];
-  /** Tokens attend to those after them: a text is computed in one batch, and nothing continues it. */
+  /** Tokens attend to later ones: a text is computed in one batch, and nothing continues it. */
   readonly isBidirectional: boolean;
   /** Whether this thread does other work while a batch is computed (Backend.computesApart). */
   readonly computesApart: boolean;
@@ -134,7 +148,7 @@ export class Engine {
   /** See Backend.readsAdjusted. */
   readonly readsAdjusted: boolean;
   readonly #backend: Backend;
-  readonly #room: StateRoom;
+  readonly #room: StateCapacity;
   readonly #scheduler: Scheduler;
   readonly #tiers: StateTiers | undefined;
   readonly #known = new KnownTexts();
@@ -147,27 +161,28 @@ export class Engine {
   adapters: Adapters = new Adapters([]);
   /** State of sequences as files. */
   readonly saved: SavedStates;
-  /** Who drafts tokens, the first that pays most; none: nothing is drafted. */
+  /** The drafters, of which the one that pays most is used, the first of equals; none: nothing is drafted. */
   drafters: readonly DrafterKind[];
   /** The options of generations that have none. */
   readonly speculate: boolean | SpeculateOptions;
   /** State of tokens at other positions. */
   readonly mover: TokenMover;
-  /** What batches take: it decides how many tokens are drafted. */
+  /** The times of batches: they decide how many tokens are drafted. */
   readonly costs: BatchCosts;
-  /** Called with what shows only while it computes. */
+  /** Called with warnings that appear only while it computes. */
   onWarning: ((warning: string) => void) | undefined;
   /** Whether a foreground request was sent that has not been received. */
   foregroundSent: () => boolean = () => false;
-  /** Does work that nobody asked for while something keeps the process alive. Default: at once. */
+  /** Does work without a request (idle work) while something keeps the process alive. Default: at once. */
   asAsked: (work: () => Promise<void>) => Promise<void> = (work) => work();
   /** Foreground work that was received and asks for no batches yet. */
   #arriving = 0;
   /** When the last of it was received. */
   #arrivedAt = -Infinity;
-  /** Prompts that are being computed, for background work that begins like them. */
+  readonly #isRecurrent: boolean;
+  /** Prompts that are being computed, for later prompts with the same beginning. */
   readonly #comingPrompts = new ComingPrompts();
-  /** How often widen() has changed something: state from before may hold values that are not finite. */
+  /** The number of times that widen() has changed something: state from before may hold non-finite values. */
   widenings = 0;
   #isWidened = false;
   #widening: Promise<void> = Promise.resolve();
@@ -180,12 +195,13 @@ export class Engine {
     plan: Plan,
     kv: KvCacheOptions,
     rotations: KeyRotations | string,
-    /** The graph without adapters: what state is named by. */
+    /** The graph without adapters: the facts that state is named by. */
     model: Graph,
   ) {
     this.info = info;
     this.laps = options.laps;
     this.graph = plan.graph;
+    this.#isRecurrent = recurrentStates(plan.graph).length > 0;
     this.isBidirectional = isBidirectional(plan.graph);
     this.kvType = options.kvType;
     this.parts = partsOf(this, parts.backend);
@@ -199,7 +215,7 @@ export class Engine {
     this.computesApart = parts.backend.computesApart ?? false;
     this.mostBest = parts.backend.mostBest ?? 0;
     this.readsAdjusted = parts.backend.readsAdjusted ?? false;
-    this.#room = new StateRoom({
+    this.#room = new StateCapacity({
       backend: parts.backend,
       contextSize: info.contextSize,
       kinds: stateKinds(plan.graph, plan.limits),
@@ -259,7 +275,7 @@ export class Engine {
     checkSupport(parts.backend, graph);
     const contextSize = chooseContext(config, options.contextSize);
     checkKvType(options.kvType, graph);
-    const { plan, kv } = planRoom(parts, options, graph, contextSize);
+    const { plan, kv } = planCapacity(parts, options, graph, contextSize);
     const { tiers, tierWarnings } = affordableTiers(options, parts.backend.measure(plan, kv));
     await checkRouters(graph, readerOf(parts), () => watch.check());
     // Before anything else reads from the disk.
@@ -295,15 +311,21 @@ export class Engine {
         speculation: describeSpeculation(parts.backend, options.speculate),
       }),
       ...(options.hints?.length && { hints: [...options.hints] }),
-      warnings: [...warningsOf(config, options), ...warnings, ...tierWarnings],
+      warnings: [
+        ...warningsOf(config, options, plan.graph),
+        ...warnings,
+        ...tierWarnings,
+        ...(parts.backend.warnings?.() ?? []),
+      ],
     };
     const made = new Engine(parts, { ...options, tiers }, info, plan, kv, rotations, model);
     made.adapters = new Adapters(adapters);
     await made.#room.holdFirst();
     if (parts.backend.growKv) info.firstStateBytes = made.#room.bytes.held;
-    if ((options.warmup ?? true) && parts.backend.warmUp) {
-      await parts.backend.warmUp(contextSize);
-      info.backend.notes = [...parts.backend.explain()];
+    // The largest batch in any case: it takes memory that a GPU's driver gives when it is first computed.
+    if (parts.backend.warmUp) {
+      await parts.backend.warmUp(contextSize, !(options.warmup ?? true));
+      info.backend.notes = shortNotes(parts.backend.explain());
     }
     return made;
   }
@@ -319,18 +341,24 @@ export class Engine {
   }
 
   /**
-   * A prompt is about to be computed: others may wait for it until the end of the result's scope. A background prompt waits for
-   * others that begin like it.
+   * A prompt is about to be computed: others may wait for it until the end of the result's scope, and it waits for others that begin
+   * like it. `reuses`: see SequenceRequest.
    */
-  async beginPrompt(
-    tokens: readonly number[],
-    adapters: AdapterUse,
-    isBackground: boolean,
-  ): Promise<Disposable> {
+  async beginPrompt({
+    tokens,
+    adapters,
+    isBackground,
+    reuses,
+    isAborted,
+  }: PromptBeginning): Promise<BegunPrompt> {
     const coming = this.#comingPrompts;
-    if (!isBackground) return coming.begin(tokens, adapters);
-    const known = () => this.#room.prefixes.known(tokens, adapters);
-    return await coming.beginAfterOthers(tokens, adapters, known);
+    if (!reuses) return coming.begin(tokens, adapters, isBackground);
+    return await coming.beginAfterOthers({
+      ...{ tokens, adapters, isBackground, isAborted },
+      known: () => this.#room.prefixes.known(tokens, adapters),
+      // Recurrent state goes back to checkpoints only.
+      usable: (shared) => (this.#isRecurrent ? wholeBlocks(shared) : shared),
+    });
   }
 
   /** Foreground work is prepared, until the end of the result's scope: no batch of background tokens alone starts meanwhile. */
@@ -348,12 +376,12 @@ export class Engine {
     };
   }
 
-  /** Those that wait for room need others to go on. */
+  /** A waiting generation needs others to continue. */
   #foregroundComes(): boolean {
     return this.foregroundSent() || this.#arriving > this.#room.admission.foregroundWaiting;
   }
 
-  /** Whoever was received a while ago waits for something else: a grammar, or memory. */
+  /** A request that was received a while ago waits for something else: a grammar, or memory. */
   #promptsCome(): boolean {
     const isFresh = performance.now() - this.#arrivedAt < FRESH_MS;
     return this.foregroundSent() || (isFresh && this.#foregroundComes());
@@ -370,7 +398,7 @@ export class Engine {
     };
     const likely = Math.min(tokens.length + Math.min(mayAdd, FIRST_TOKENS), most);
     const entering = this.#room.enter(this.#room.demand(most), isAborted, background, likely);
-    this.#scheduler.wake(); // somebody may have to yield
+    this.#scheduler.wake(); // a sequence may have to yield
     const promised = await entering;
     const keepsMoved = reusePieces > 0;
     const known =
@@ -403,7 +431,7 @@ export class Engine {
     return ram + disk > 0 ? { ramTokens: ram, diskTokens: disk, ms } : undefined;
   }
 
-  /** Waits for something else than a batch: nobody waits for this sequence meanwhile. */
+  /** Waits for something other than a batch: no batch waits for this sequence meanwhile. */
   async apart({ background }: RunningSequence, work: Promise<void> | undefined): Promise<void> {
     if (work === undefined) return;
     this.#scheduler.leave(background);
@@ -414,17 +442,17 @@ export class Engine {
     }
   }
 
-  /** Drops `count` tokens after the first `keep`; those behind them move forward, and the sequence is no longer exact. */
+  /** Drops `count` tokens after the first `keep`; later tokens move forward, and the sequence is no longer exact. */
   async dropTokens(
     { sequence }: RunningSequence,
     { keep, count }: { keep: number; count: number },
-    breathe: () => Promise<void>,
+    yieldThread: () => Promise<void>,
   ): Promise<void> {
     this.#alive();
-    await this.mover.drop(sequence, keep, count, breathe);
+    await this.mover.drop(sequence, keep, count, yieldThread);
   }
 
-  /** Drops the state of these tokens from the KV cache, as far as no other text needs it; returns how many sequences. */
+  /** Drops the state of these tokens from the KV cache, as far as no other text needs it; returns the number of sequences. */
   forget(tokens: readonly number[]): number {
     this.#alive();
     return this.#room.prefixes.drop(tokens);
@@ -470,18 +498,19 @@ export class Engine {
     return again;
   }
 
-  /** Forgets a conversation, none of whose texts is running, as far as it is nobody else's: its state and all copies of it. */
+  /** Forgets a conversation without running texts: its state and all copies of it, except state that other conversations share. */
   async forgetConversation(id: string): Promise<void> {
     this.#alive();
     const owners = ownersOf(id);
     this.#room.prefixes.forget(owners);
     this.#known.forget(owners);
     await this.#tiers?.forget(owners);
+    for (const kind of this.drafters) await kind.forgetConversation?.(id);
   }
 
   #keep(sequence: Sequence, keepsMoved: boolean): void {
     if (this.#disposed) return;
-    // Where tokens attend to those after them, no other text can begin with what was computed.
+    // If tokens attend to later ones, no other text can begin with this state.
     if (this.isBidirectional) {
       sequence.release();
       return;
@@ -493,12 +522,13 @@ export class Engine {
   }
 
   /** After prefill: other prompts that start the same way can reuse its state while it still decodes. */
-  share({ sequence, isStored }: RunningSequence): void {
+  share({ sequence, isStored }: RunningSequence, isAwaited: boolean = false): void {
     if (isStored && isPlain(sequence)) this.#tiers?.mark(sequence);
     if (!sequence.isExact) return;
-    const whole = Math.floor(sequence.length / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
+    // A partial block is copied when either sequence continues: so it is shared only if a prompt waits for it.
+    const whole = isAwaited ? sequence.length : wholeBlocks(sequence.length);
     const shared = sequence.restorable(whole);
-    if (shared < SHARED_PROMPT_TOKENS) return;
+    if (shared === 0 || (shared < SHARED_PROMPT_TOKENS && !isAwaited)) return;
     const copy = sequence.fork();
     copy.restore(shared);
     this.#room.prefixes.keep(copy);
@@ -507,6 +537,7 @@ export class Engine {
   /** A request that waits for room may have been aborted. */
   checkWaiting(): void {
     this.#room.admission.check();
+    this.#comingPrompts.check();
   }
 
   /** See Scheduler.advance(). */
@@ -525,15 +556,15 @@ export class Engine {
     const since = isTimed ? tiers.now() : 0;
     const taken = await this.#scheduler.advance(sequence, tokens, from, options, background);
     if (isTimed) tiers.computed(taken, since);
-    // Drafted tokens may be undone: settle() notes those that stand.
+    // Drafted tokens may be undone: settle() notes the accepted ones.
     if (isStored && isPlain(sequence) && !options.drafted) tiers?.note(sequence);
     if (from + taken < tokens.length) await tiers?.turn();
     return taken;
   }
 
   /**
-   * Ends the verification of drafted tokens: those after `length` are undone. Returns the length of the sequence, which is less
-   * where a state cannot go back to there.
+   * Ends the verification of drafted tokens: tokens after `length` are undone. Returns the length of the sequence, which is shorter
+   * if a state cannot go back to `length`.
    */
   settle({ sequence, isStored }: RunningSequence, length: number): number {
     if (this.#disposed) return length;
@@ -553,7 +584,7 @@ export class Engine {
     return this.#backend.sameBitsTokens ?? Infinity;
   }
 
-  /** Another one who drafts; disposed of with the engine. */
+  /** Adds a drafter; it is disposed of with the engine. */
   addDrafter(kind: DrafterKind): void {
     this.drafters = [...this.drafters, kind];
     const { speculation } = this.info;
@@ -567,14 +598,14 @@ export class Engine {
     if (!this.#disposed) this.#backend.rest?.(isOn);
   }
 
-  /** What was read of experts on demand so far; undefined: none is. */
+  /** The reads of experts on demand so far; undefined: experts are not read on demand. */
   get expertReads(): ExpertReads | undefined {
     return this.#backend.expertReads?.();
   }
 
   status(): EngineStatus {
     const experts = this.expertReads;
-    const flight = this.#backend.flight?.();
+    const lookahead = this.#backend.lookahead?.();
     const { kvPools, pools, prefixes, admission, bytes } = this.#room;
     const sum = (count: (pool: BlockPool) => number) =>
       kvPools.reduce((total, pool) => total + count(pool), 0);
@@ -596,7 +627,7 @@ export class Engine {
         evicted: { ...this.#counts.evicted, kv: prefixes.evicted },
       },
       ...(experts && { experts }),
-      ...(flight && { flight: { ...flight } }),
+      ...(lookahead && { lookahead: { ...lookahead } }),
       batches: this.#scheduler.batches,
       batchSequences: this.#scheduler.batchSequences,
     };
@@ -621,11 +652,11 @@ export class Engine {
     this.onWarning?.(widenedText(widened));
   }
 
-  /** Computes with float32 activations where they leave a type's range, from now on; false: nothing changed. */
+  /** From now on computes with float32 activations wherever they leave a type's range; false: nothing changed. */
   async widen(widened: Widened): Promise<boolean> {
     this.#alive();
     const before = this.widenings;
-    // One after the other: whoever asks while another's widening is under way waits for it, and computes again as well.
+    // One after the other: a request during another's widening waits for it, and computes again as well.
     const work = this.#widening.then(async () => {
       if (!(await this.#backend.widen?.())) return;
       this.widenings++;
@@ -642,22 +673,23 @@ export class Engine {
     await this.#tiers?.discard();
   }
 
-  /** Forgets the state of ended sequences and removes its copies; those that run go on. */
+  /** Forgets the state of ended sequences and removes its copies; running sequences continue. */
   async clearCache(): Promise<void> {
     this.#alive();
     this.#room.prefixes.clear();
     this.#known.clear();
     await this.#tiers?.clear();
+    for (const kind of this.drafters) await kind.clearCache?.();
   }
 
-  /** Without what only some backends say of it. */
+  /** Without the fields that only some backends report. */
   #memoryHeld(): MemoryHeld {
     const { weightBytes, kvBytes, workBytes } = this.#backend.memory();
     return { weightBytes, kvBytes, workBytes };
   }
 
-  /** Where the time went; `device` has the limits to compare with. */
-  profile(device: Device | undefined, trace: boolean): ProfileReport {
+  /** The profile of the time spent; `devices`: the limits to compare with, for each device of the placement. */
+  profile(devices: readonly Device[] | undefined, trace: boolean): ProfileReport {
     this.#alive();
     const { laps } = this;
     if (!laps) {
@@ -667,11 +699,12 @@ export class Engine {
     }
     const { threads } = this.#backend;
     const recorded = this.#backend.profile?.();
-    const report = profileReport({ threads, kvType: this.kvType, laps, recorded, device });
-    return trace ? { ...report, trace: chromeTrace(laps, recorded) } : report;
+    const report = profileReport({ threads, kvType: this.kvType, laps, recorded, devices });
+    if (!trace) return report;
+    return { ...report, trace: chromeTrace(laps, recorded, this.#backend) };
   }
 
-  /** Forgets what was recorded of batches; the load is kept. */
+  /** Forgets the recorded batches; the load is kept. */
   resetProfile(): void {
     this.laps?.reset();
     this.#backend.resetProfile?.();
@@ -689,7 +722,7 @@ export class Engine {
     return this.#backend.lost;
   }
 
-  /** Resolves when all state that is to be copied out of the backend was, or what was not in so many ms is given up. */
+  /** Resolves when all state that waits to be copied out of the backend was copied, or after `mostMs` with the rest cancelled. */
   async settled(mostMs?: number): Promise<void> {
     await this.#tiers?.settled(mostMs);
   }
@@ -706,17 +739,17 @@ export class Engine {
   }
 }
 
-/** Whether its state is what this engine computes of its tokens, whoever asks: only such state is kept by content. */
+/** Whether its state is the one that this engine computes of its tokens for any request: only such state is kept by content. */
 function isPlain({ isExact, isForeign }: Sequence): boolean {
   return isExact && !isForeign;
 }
 
-/** Which value left the range of which type beside which weight, and what was done. */
+/** The message about a value that left a type's range: the value, the type, the weight, and the remedy. */
 function widenedText({ value, weight, dtype, largest }: Widened): string {
   return `"${value}" reaches ${largest.toPrecision(4)}, which ${dtype} cannot hold: beside ${weight} it is not rounded to ${dtype}, as in llama.cpp, but stays f32 where it leaves the range`;
 }
 
-/** Batches of more tokens are those of a GPU. */
+/** The largest batch of a processor: larger ones are a GPU's. */
 const MOST_PROCESSOR_TOKENS = 256;
 
 /** Prompt tokens in a batch while others decode, on a machine that was not measured. */
@@ -739,18 +772,6 @@ function checkSupport(backend: Backend, graph: Graph): void {
       `backend "${backend.name}" cannot run this model. Open it with backend "cpu" and no layers on a GPU. In detail:\n  ${[...refused].slice(0, most).join("\n  ")}${more}`,
     );
   }
-}
-
-/** As in llama-server: a context above the trained one is reduced to it, with a warning. */
-function warningsOf(
-  { trainedContext }: ModelConfig,
-  { contextSize = 0, warnings = [] }: EngineOptions,
-): string[] {
-  if (contextSize <= trainedContext) return [...warnings];
-  return [
-    ...warnings,
-    `a context of ${contextSize} tokens was asked for, but this model was trained for ${trainedContext} and writes nonsense beyond that: its context holds ${trainedContext}`,
-  ];
 }
 
 /** The model's parts as they are placed on two backends; one entry if it is not split. */

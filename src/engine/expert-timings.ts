@@ -1,8 +1,8 @@
-// What a generation says about experts that were read on demand (docs/memory.md): the differences of what the backend has counted.
+// The timings of a generation about experts that were read on demand (docs/inside/disk.md): differences of the backend's counters.
 
 import type { ExpertReads, Timings } from "../api/api.ts";
 
-/** By what was counted before the prompt, between it and the rest, and after. */
+/** From the counters before the prompt, between prompt and generation, and after. */
 export function expertTimings(
   before: ExpertReads | undefined,
   prompt: ExpertReads | undefined,

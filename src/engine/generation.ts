@@ -5,7 +5,7 @@ import type { Generation, GenerationResult, TokenEvent } from "../api/api.ts";
 /** Starts the work; `emit` gets every event, the promise settles at the end. */
 type Start<Event, Result> = (emit: (event: Event) => void, signal: AbortSignal) => Promise<Result>;
 
-/** Work whose events are read as they come, or whose end is awaited. */
+/** Work with events that are read as they come, or an end that is awaited. */
 interface Stream<Event, Result> {
   events(): AsyncGenerator<Event>;
   readonly result: Promise<Result>;
@@ -41,7 +41,7 @@ export function startStream<Event, Result>(
     () => queue.end(undefined),
     (error: unknown) => queue.end(error),
   );
-  // A caller who only iterates sees the error there; without this it would also be an unhandled rejection.
+  // A caller that only iterates sees the error there; without this it would also be an unhandled rejection.
   result.catch(() => {});
 
   async function* events(): AsyncGenerator<Event> {

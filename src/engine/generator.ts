@@ -5,11 +5,15 @@ import type {
   ContextShift,
   GenerateOptions,
   GenerationResult,
+  SamplingOptions,
   StopReason,
   TokenEvent,
 } from "../api/api.ts";
 import { AbortedError, UsageError } from "../base/errors.ts";
+import type { OptionNames } from "../base/options.ts";
+import type { GrammarText } from "../grammar/source.ts";
 import { phaseWork } from "../limits/phase.ts";
+import { type GenerationName, generationRows } from "../options/generation.ts";
 import { openSequence, prefill, reuse } from "./advance.ts";
 import { isBackground, YieldError } from "./background.ts";
 import { Constraint } from "./constraint.ts";
@@ -18,7 +22,7 @@ import { findBreakers } from "./dry-breakers.ts";
 import type { Engine } from "./engine.ts";
 import { expertTimings } from "./expert-timings.ts";
 import { checkedTriggers, grammarSource } from "./grammar-options.ts";
-import { NonsenseError, overcome } from "./nonsense.ts";
+import { NonFiniteError, widenAndRecompute } from "./non-finite.ts";
 import { checkCount, checkLogits, checkPrompt } from "./prompt-checks.ts";
 import { ReasoningBudget } from "./reasoning-budget.ts";
 import { again, canReadAnswer, checkedResume } from "./resume.ts";
@@ -35,7 +39,9 @@ export type { RunControl } from "./run-control.ts";
 export interface GenerationRequest {
   tokens: readonly number[];
   options: Omit<GenerateOptions, "signal">;
-  /** For tests: who drafts, instead of those of the engine, and whether or not that pays. */
+  /** The grammar of the options, if another thread has sent it. */
+  grammar?: GrammarText | undefined;
+  /** For tests: the drafters, instead of the engine's, used even if they do not pay. */
   drafters?: readonly DrafterKind[];
 }
 
@@ -59,7 +65,7 @@ export async function generate(
   const maxTokens = checkMaxTokens(options.maxTokens);
   const shift = contextShift(engine, prompt.length, options);
   checkCount("cacheReuse", options.cacheReuse ?? 0);
-  // Once: what the default is may change while it runs.
+  // Resolved once: the default may change while it runs.
   const adapters = engine.adapters.use(options.adapters, prompt);
   const shifts: ContextShift[] = [];
   const settings = resolveSampling(samplingPart(options), options.ignoreEos ? endsOf(engine) : []);
@@ -72,14 +78,14 @@ export async function generate(
     drawn: options.logprobsOf === "sampler",
     breakers,
   });
-  const constraint = await constraintOf(engine, options, shift === undefined, control);
+  const constraint = await constraintOf(engine, request, shift === undefined, control);
   const budget =
     options.reasoningBudget && new ReasoningBudget(options.reasoningBudget, engine.tokenizer);
   const mask = budget ? budget.over(constraint) : constraint;
   const text = new TextOutput(engine, options.stop ?? [], options.special ?? false);
   const tokenIds: number[] = [];
   const resumed = checkedResume(engine, options.resumeTokens);
-  // Read like the prompt where the sampler can go on behind them; otherwise chosen once more, with their own logits.
+  // Prefilled like the prompt if the sampler can continue after them; otherwise chosen once more, with their own logits.
   const readTokens =
     resumed.length > 0 && canReadAnswer(engine, prompt, resumed, shift !== undefined, sampler)
       ? resumed
@@ -97,7 +103,11 @@ export async function generate(
   }
   engine.laps?.lap("prompt", "request");
 
-  using reading = await engine.beginPrompt(tokens, adapters, isInBackground);
+  using reading = await engine.beginPrompt({
+    ...{ tokens, adapters, isBackground: isInBackground },
+    reuses: options.cachePrompt ?? true,
+    isAborted: () => control.aborted,
+  });
   const opening = openSequence(
     engine,
     { tokens, options, adapters },
@@ -135,8 +145,10 @@ export async function generate(
   );
   const started = control.now();
   const expertsBefore = engine.expertReads;
-  /** Gives its sequence back and goes on in another one, after the same tokens. False: it was aborted. */
-  const goOn = async (meanwhile?: (all: readonly number[]) => Promise<void>): Promise<boolean> => {
+  /** Gives its sequence back and continues in another one, after the same tokens. False: it was aborted. */
+  const recomputeOn = async (
+    meanwhile?: (all: readonly number[]) => Promise<void>,
+  ): Promise<boolean> => {
     const all = [...prompt, ...tokenIds];
     decoder.settle();
     if (running) engine.close(running);
@@ -150,9 +162,9 @@ export async function generate(
     reuse(sequence, all);
     return await prefill(engine, running, all, { control, output: decoder.afterPrompt });
   };
-  /** The same as often as others need its room. */
+  /** The same, repeated as often as others need its room. */
   const orYield = async (work: () => Promise<boolean>): Promise<boolean> => {
-    for (let next = work; ; next = goOn) {
+    for (let next = work; ; next = recomputeOn) {
       try {
         return await next();
       } catch (error) {
@@ -162,11 +174,11 @@ export async function generate(
   };
   /** After logits that are not finite: computes all tokens again, if that can help. False: it was aborted. */
   const recover = async (error: unknown): Promise<boolean> => {
-    // What was dropped cannot be computed again: the rest would be another text.
-    if (!(error instanceof NonsenseError) || shifts.length > 0) throw error;
+    // Dropped tokens cannot be computed again: the rest would be another text.
+    if (!(error instanceof NonFiniteError) || shifts.length > 0) throw error;
     return await orYield(() =>
-      goOn(async (all) => {
-        await overcome(error, engine, { tokens: all, adapters, widenings }, control);
+      recomputeOn(async (all) => {
+        await widenAndRecompute(error, engine, { tokens: all, adapters, widenings }, control);
         widenings = engine.widenings;
       }),
     );
@@ -190,7 +202,7 @@ export async function generate(
       prefill(engine, first, tokens, { control, output, onBatch, meanwhile }),
     );
     if (!isComputed) stopReason = "aborted";
-    else if (running) engine.share(running);
+    else if (running) engine.share(running, reading.isAwaited);
     reading[Symbol.dispose]();
     const promptDone = control.now();
     const expertsOfPrompt = engine.expertReads;
@@ -247,7 +259,7 @@ export async function generate(
       events.push(sampled);
       laps?.lap("generation", "text");
       // Elsewhere messages come in while a device computes.
-      if (!events.areLate) await control.breathe();
+      if (!events.areLate) await control.yieldThread();
       laps?.lap("generation", "messages");
       if (text.stopped) stopReason = "stop";
       else if (control.aborted) stopReason = "aborted";
@@ -256,7 +268,7 @@ export async function generate(
         const done = shift?.(sequence);
         if (done) {
           await engine.dropTokens(running!, { keep: done.kept, count: done.discarded }, () =>
-            control.breathe(),
+            control.yieldThread(),
           );
           shifts.push(done);
         } else if (shift && sequence.length >= sequence.capacity) {
@@ -265,10 +277,10 @@ export async function generate(
         }
         if (decoder.isAhead || constraint?.isNextKnown) {
           events.finish();
-          if (events.areLate) await control.breathe();
+          if (events.areLate) await control.yieldThread();
           continue;
         }
-        // No draft is longer than what may follow.
+        // No draft is longer than the tokens that may follow.
         const left = maxTokens - tokenIds.length - 1;
         const room = Math.min(left, sequence.capacity - decoder.length);
         await orYield(() => decoder.advance(room).then(() => true)).then(
@@ -318,7 +330,7 @@ export async function generate(
       },
     };
   } finally {
-    events.send(); // a failed batch does not take what was generated before it
+    events.send(); // a failed batch does not take earlier tokens with it
     decoder.dispose();
     if (running) {
       decoder.settle();
@@ -332,13 +344,13 @@ function endsOf({ tokenizer, vocabSize }: Engine): number[] {
   return [...tokenizer.endTokens].filter((id) => id < vocabSize);
 }
 
-/** How many of these tokens come before one that ends the text: nothing is computed behind it. */
+/** The number of these tokens before one that ends the text: nothing is computed after it. */
 function beforeEnd({ tokenizer }: Engine, tokens: Int32Array, count: number): number {
   for (let i = 0; i < count; i++) if (tokenizer.isEndOfGeneration(tokens[i]!)) return i;
   return count;
 }
 
-/** What is done while a batch is computed; undefined: nothing. */
+/** The work that is done while a batch is computed; undefined: none. */
 function meanwhileOf(
   events: TokenEvents,
   constraint: Constraint | undefined,
@@ -351,20 +363,21 @@ function meanwhileOf(
   };
 }
 
-/** What the text must look like; undefined: it is free. */
+/** The grammar or schema that constrains the text; undefined: it is free. */
 async function constraintOf(
   engine: Engine,
-  options: GenerationRequest["options"],
+  { options, grammar }: GenerationRequest,
   isWhole: boolean,
   control: RunControl,
 ): Promise<Constraint | undefined> {
-  const source = grammarSource(options);
+  const source = grammar ?? grammarSource(options);
   const triggers = checkedTriggers(options.grammarTriggers);
   if (source === undefined) {
     if (triggers.length === 0) return undefined;
     throw new UsageError("grammarTriggers: got triggers, but no grammar that they could start");
   }
-  return new Constraint(await engine.grammars.compile(source), engine.tokenizer, {
+  const compiled = await engine.grammars.compile(source, () => control.yieldThread());
+  return new Constraint(compiled, engine.tokenizer, {
     triggers,
     // Forced tokens have no logits of their own, and a context shifts after every token where it must.
     forces: (options.forceTokens ?? true) && options.logprobs === undefined && isWhole,
@@ -400,28 +413,25 @@ function checkMaxTokens(maxTokens: number | undefined): number {
   return maxTokens;
 }
 
-/** How many of the best logits are read; 0: all are. */
+/** The number of best logits that are read; 0: all are. */
 function bestOf(engine: Engine, { best, adjusts }: Sampler): number {
   if (best > engine.mostBest) return 0;
   return adjusts && !engine.readsAdjusted ? 0 : best;
 }
 
-/** The options that belong to the sampler. */
-function samplingPart(options: Omit<GenerateOptions, "signal">) {
-  const { maxTokens: _m, stop: _s, logprobs: _l, ignoreEos: _i, ...rest } = options;
-  const {
-    addBos: _a,
-    parseSpecial: _w,
-    progress: _p,
-    logprobsOf: _o,
-    special: _t,
-    ...cached
-  } = rest;
-  const { cachePrompt: _c, cacheReuse: _r, contextShift: _x, ...owned } = cached;
-  const { cacheDisk: _w2, conversation: _u, ...shifted } = owned;
-  const { keepTokens: _k, discardTokens: _d, grammar: _g, schema: _j, ...rules } = shifted;
-  const { regex: _e, choices: _h, grammarTriggers: _n, forceTokens: _f, ...free } = rules;
-  const { reasoningBudget: _b, speculate: _z, priority: _y, resumeTokens: _q, ...plain } = free;
-  const { adapters: _v, ...sampling } = plain;
-  return sampling;
+/** The options of a generation that have no row and are not the sampler's. */
+const otherOptions: OptionNames<
+  Omit<GenerateOptions, keyof SamplingOptions | GenerationName | "signal">
+> = {
+  ...{ logprobs: true, logprobsOf: true, conversation: true, special: true, progress: true },
+  ...{ addBos: true, parseSpecial: true, speculate: true, resumeTokens: true },
+  ...{ grammar: true, schema: true, regex: true, choices: true, grammarTriggers: true },
+  ...{ forceTokens: true, reasoningBudget: true, adapters: true, priority: true },
+};
+
+/** The options that belong to the sampler, and unknown ones: it refuses them. */
+function samplingPart(options: Omit<GenerateOptions, "signal">): SamplingOptions {
+  const isOther = (name: string): boolean =>
+    Object.hasOwn(otherOptions, name) || Object.hasOwn(generationRows, name);
+  return Object.fromEntries(Object.entries(options).filter(([name]) => !isOther(name)));
 }

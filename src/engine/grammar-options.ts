@@ -2,9 +2,10 @@
 // GrammarSource. It is made on the caller's thread, since a schema object of Zod cannot be sent to another.
 
 import type { GrammarOptions, GrammarTrigger } from "../api/api.ts";
-import { UsageError } from "../base/errors.ts";
+import type { GrammarSource } from "../api/grammar-source.ts";
+import { messageOf, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
-import type { GrammarSource } from "../grammar/source.ts";
+import { type GrammarText, textOfSource } from "../grammar/source.ts";
 
 /** The options that name a grammar; at most one of them may be given. */
 const spellings: readonly Spelling[] = ["grammar", "schema", "regex", "choices"];
@@ -21,6 +22,35 @@ export function grammarSource(options: GrammarOptions): GrammarSource | undefine
   }
   const [name] = given;
   return name && readers[name](options[name]);
+}
+
+/** The text of a source that other threads get. */
+export function grammarText(source: GrammarSource): GrammarText {
+  let text: GrammarText;
+  try {
+    text = textOfSource(source);
+  } catch (cause) {
+    throw new UsageError(`grammar: it cannot be written as JSON: ${messageOf(cause)}`, { cause });
+  }
+  checkPlain(source);
+  return text;
+}
+
+/** JSON.stringify leaves out values that it cannot write, or writes something else. */
+function checkPlain(source: GrammarSource): void {
+  const open: object[] = [source];
+  for (let holder = open.pop(); holder !== undefined; holder = open.pop()) {
+    // Hundreds of thousands of values may be in one list: no object is made for each.
+    for (const key of Array.isArray(holder) ? holder.keys() : Object.keys(holder)) {
+      const value = (holder as Record<PropertyKey, unknown>)[key];
+      if (typeof value === "object" && value !== null) open.push(value);
+      else if (typeof value === "function" || typeof value === "symbol") {
+        throw new UsageError(
+          `grammar: "${key}" is a ${typeof value}, expected only data that JSON has`,
+        );
+      }
+    }
+  }
 }
 
 const readers: Readonly<Record<Spelling, (value: unknown) => GrammarSource>> = {

@@ -1,6 +1,6 @@
-// Where a lazy grammar begins to apply: at a token, at a text that the answer contains, or where a regular expression finds a match. As
-// in llama.cpp, the grammar is given the text from the beginning of the trigger on (of a regular expression, of its first group); with
-// `after`, from its end on.
+// Triggers of a lazy grammar: it begins to apply at a token, at a text that the answer contains, or at a match of a regular expression.
+// As in llama.cpp, the grammar is given the text from the beginning of the trigger on (of a regular expression, of its first group);
+// with `after`, from its end on.
 
 import type { GrammarTrigger } from "../api/api.ts";
 import type { PatternTrigger } from "../grammar/regex/pattern-trigger.ts";
@@ -47,7 +47,7 @@ export class GrammarTriggers {
     this.#most = texts.reduce((most, { bytes }) => Math.max(most, bytes.length), 0);
   }
 
-  /** A token of the text. Where a trigger is found: the text from which on the grammar applies. */
+  /** Takes a token of the text. If a trigger is found, returns the text from which on the grammar applies. */
   push(id: number): Uint8Array | undefined {
     const bytes = this.#tokenizer.tokenBytes(id, withSpecial);
     const after = this.#tokens.get(id);
@@ -70,7 +70,7 @@ export class GrammarTriggers {
       return text.subarray(first + (found.after ? found.bytes.length : 0));
     }
     this.#tail = text.subarray(Math.max(0, text.length - this.#most + 1));
-    // All of them see the token, also behind one that has found its match.
+    // All patterns see the token, also after one that has found its match.
     const rests = this.#patterns.map((pattern) => pattern.push(bytes));
     const rest = rests.find((one) => one !== undefined);
     this.isFound = rest !== undefined;

@@ -1,25 +1,26 @@
-// Whose mask is worked on, and for how long: the engine's thread computes everybody's batches, so that no mask may keep it for long.
+// The queue of token masks: which mask is computed next, and for how long. The engine's thread computes the batches of all generations,
+// so no mask may occupy it for long.
 //
-// Most masks are there in a fraction of a millisecond: they are computed in a slice while the model computes the last token. What is not
-// done then waits in line, apart from the batches of others: one slice in each turn of the event loop, for those first who have had the
-// fewest.
+// Most masks are there in a fraction of a millisecond: they are computed in a slice while the model computes the last token. An
+// unfinished mask then waits in the queue, apart from the batches of others: one slice in each turn of the event loop, fewest slices
+// first.
 
 import { PausedError } from "../grammar/meter.ts";
 
 /** Steps, each about a microsecond. */
 const SLICE = 2000;
-/** What has to be begun again in every slice needs a longer one. */
+/** A mask that makes no progress in a slice needs a longer one. */
 const LONGEST_SLICE = 32_000;
 /** All slices while one batch is computed. */
 const BATCH = 6000;
 
-/** Throws a PausedError where the slice was too short; called again, it goes on. */
+/** Throws a PausedError if the slice was too short; called again, it continues. */
 export type SlicedWork = (slice: number) => void;
 
-/** What a generation that waits needs of its thread. */
+/** The calls that a waiting generation makes on its thread. */
 export interface TurnControl {
   readonly aborted: boolean;
-  breathe(): Promise<void>;
+  yieldThread(): Promise<void>;
 }
 
 interface Waiting {
@@ -32,7 +33,7 @@ export class GrammarTurns {
   readonly #waiting: Waiting[] = [];
   #isServing = false;
 
-  /** A batch was computed: what is done during the next one counts anew. */
+  /** A batch was computed: work during the next one is counted from zero. */
   readonly afterBatch = (): void => {
     this.#left = BATCH;
   };
@@ -41,16 +42,19 @@ export class GrammarTurns {
   atOnce(work: SlicedWork): boolean {
     if (this.#left <= 0) return false;
     this.#left -= SLICE;
-    if (!isDone(work, SLICE)) return false;
+    if (tried(work, SLICE)) return false;
     this.#left += SLICE; // hardly any of it was needed
     return true;
   }
 
   /** Does the work in as many slices as it needs; gives it up where the generation is aborted. */
   async finish(work: SlicedWork, control: TurnControl): Promise<void> {
+    let slice = SLICE;
     for (let slices = 0; !control.aborted; slices++) {
       await this.#turn(slices, control);
-      if (isDone(work, Math.min(SLICE << Math.min(slices, 10), LONGEST_SLICE))) return;
+      const paused = tried(work, slice);
+      if (!paused) return;
+      slice = paused.gotFurther ? SLICE : Math.min(2 * slice, LONGEST_SLICE);
     }
   }
 
@@ -61,11 +65,11 @@ export class GrammarTurns {
     await promise;
   }
 
-  /** One after the other, each in a turn of the event loop of its own. */
-  async #serve({ breathe }: TurnControl): Promise<void> {
+  /** One slice after the other, each in its own turn of the event loop. */
+  async #serve({ yieldThread }: TurnControl): Promise<void> {
     this.#isServing = true;
     while (this.#waiting.length > 0) {
-      await breathe();
+      await yieldThread();
       let next = 0;
       for (const [i, { slices }] of this.#waiting.entries()) {
         if (slices < this.#waiting[next]!.slices) next = i;
@@ -76,12 +80,13 @@ export class GrammarTurns {
   }
 }
 
-function isDone(work: SlicedWork, slice: number): boolean {
+/** undefined: it is done. */
+function tried(work: SlicedWork, slice: number): PausedError | undefined {
   try {
     work(slice);
-    return true;
+    return undefined;
   } catch (error) {
-    if (error instanceof PausedError) return false;
+    if (error instanceof PausedError) return error;
     throw error;
   }
 }

@@ -2,7 +2,14 @@
 // composition root (src/threads/serve-engine.ts) passes in the function that makes the engine.
 
 import type { Check } from "../base/check.ts";
-import { AbortedError, DeviceLostError, DisposedError, UsageError } from "../base/errors.ts";
+import { errorToFacts } from "../base/error-facts.ts";
+import {
+  AbortedError,
+  DeviceLostError,
+  DeviceMemoryError,
+  DisposedError,
+  UsageError,
+} from "../base/errors.ts";
 import type { EnginePort } from "../platform/platform.ts";
 import { isBackground } from "./background.ts";
 import { computeLogits } from "./compute-logits.ts";
@@ -15,7 +22,6 @@ import {
   ARRIVALS,
   BEATS,
   type EngineEvent,
-  errorToFacts,
   type FromEngine,
   type MethodName,
   type Methods,
@@ -36,15 +42,17 @@ import {
 
 export interface HostEnvironment {
   load(request: OpenRequest, watch: LoadWatch): Promise<Engine>;
-  breathe(): Promise<void>;
+  yieldThread(): Promise<void>;
   now(): number;
-  /** Where saved state is written and read. */
+  /** The last call on a thread whose engine is disposed of. */
+  beforeEnd?: (() => void) | undefined;
+  /** The locations that saved state is written to and read from. */
   readonly states: StatePlaces;
 }
 
-/** How long state is still stored when an engine is disposed of, in ms: what is not will be computed again. */
+/** Milliseconds for which state is still stored when an engine is disposed of: the rest will be computed again. */
 const settleMs = 1000;
-/** How long a disposed engine waits for its requests to end, in ms. */
+/** Milliseconds for which a disposed engine waits for its requests to end. */
 const endMs = 400;
 
 interface Running {
@@ -122,9 +130,9 @@ class Host {
         beat();
         return running.aborted || (flags && Atomics.load(flags, id % ABORT_FLAGS) === id) || false;
       },
-      breathe: () => {
+      yieldThread: () => {
         beat();
-        return this.#environment.breathe();
+        return this.#environment.yieldThread();
       },
       now: () => this.#environment.now(),
     };
@@ -133,7 +141,7 @@ class Host {
       const emit = (event: Methods[M]["event"]) => this.#emit({ id, event });
       this.#post({ id, kind: "result", result: await handler(params, control, emit) });
     } catch (error) {
-      // Before anybody can ask for something else.
+      // Before another request can arrive.
       if (error instanceof DeviceLostError) this.#sayLost(error);
       this.#post({ id, kind: "error", error: errorToFacts(error) });
     } finally {
@@ -151,7 +159,7 @@ class Host {
       if (this.#engine) throw new UsageError("this engine already has a model");
       const started = control.now() - startMs(request);
       const check = async () => {
-        await control.breathe();
+        await control.yieldThread();
         if (control.aborted) throw new AbortedError("opening the model");
       };
       const progress = (loadedBytes: number, totalBytes: number) =>
@@ -165,21 +173,24 @@ class Host {
       this.#loadMs = control.now() - started;
       return this.#engine.info;
     },
-    generate: async ({ prompt, options }, control, emit) => {
+    generate: async ({ prompt, options, grammar }, control, emit) => {
       const engine = this.#loaded();
       using _ = this.#timed(engine);
       using arrival = isBackground(options.priority) ? undefined : engine.arrive();
       if (engine.computesApart) await this.#turn();
       const tokens = generationTokens(this.#text(), prompt, control);
-      const generated = generate(this.#loaded(), { tokens, options }, control, emit);
+      const generated = generate(this.#loaded(), { tokens, options, grammar }, control, emit);
       arrival?.[Symbol.dispose](); // it has arrived there by now
       const result = await generated;
       return { ...result, timings: { loadMs: this.#loadMs, ...result.timings } };
     },
     compileGrammar: async ({ source, program, whole }, control) => {
       const { grammars } = this.#loaded();
-      if (program) return (await grammars.load(source, program, () => control.breathe())).notes;
-      const grammar = whole ? grammars.compile(source) : grammars.compileLittle(source);
+      const yieldThread = () => control.yieldThread();
+      if (program) return (await grammars.load(source, program, yieldThread)).notes;
+      const grammar = whole
+        ? grammars.compile(source, yieldThread)
+        : grammars.compileLittle(source, yieldThread);
       return (await grammar)?.notes;
     },
     promptTokens: ({ prompt, limit }, control) =>
@@ -225,9 +236,9 @@ class Host {
     answerFormat: () => answerFormatOf(this.#text()),
     applyTemplate: ({ messages, options }, control) =>
       renderMessages(this.#text(), messages, options, checkOf(control)),
-    profile: ({ device, trace, reset }) => {
+    profile: ({ devices, trace, reset }) => {
       const engine = this.#loaded();
-      const report = engine.profile(device, trace);
+      const report = engine.profile(devices, trace);
       if (reset) engine.resetProfile();
       return report;
     },
@@ -260,27 +271,28 @@ class Host {
       const engine = this.#engine;
       engine?.checkWaiting();
       this.#engine = undefined;
-      // Node's main thread keeps a port for every thread until the thread that started it reports its end. If
-      // this thread ended first, nobody would (a leak of 1.3 KB each).
+      // Node's main thread keeps a port for every thread until the thread that started it reports its end. If this thread ended first, the port
+      // would leak (1.3 KB each).
       await engine?.settled(settleMs);
       engine?.dispose();
-      // What waits for a batch is told so now. With a GPU, a thread must not end before.
+      // Generations that wait for a batch are told now. With a GPU, a thread must not end before.
       const since = this.#environment.now();
       while (this.#running.size > 1 && this.#environment.now() - since < endMs) {
-        await this.#environment.breathe();
+        await this.#environment.yieldThread();
       }
       await engine?.ended();
+      this.#environment.beforeEnd?.();
       return undefined;
     },
   };
 
   /**
-   * One request in each turn of the event loop: those that come together are one piece of work otherwise, at the end of which the device has long
-   * computed its batch.
+   * One request in each turn of the event loop: requests that arrive together would otherwise be one piece of work, and the device would finish
+   * its batch long before the end of it.
    */
   async #turn(): Promise<void> {
     const own = this.#nextTurn;
-    this.#nextTurn = own.then(() => this.#environment.breathe());
+    this.#nextTurn = own.then(() => this.#environment.yieldThread());
     await own;
   }
 
@@ -290,14 +302,15 @@ class Host {
     this.#ownWork.push(async () => {
       const done = work();
       resolve(done);
-      await done.catch(() => undefined); // whoever began it sees the error
+      await done.catch(() => undefined); // its caller sees the error
     });
     this.#post({ id: 0, kind: "hasWork" });
     return promise;
   }
 
-  #sayLost({ message }: DeviceLostError): void {
-    if (!this.#isLost) this.#post({ id: 0, kind: "lost", why: message });
+  #sayLost(error: DeviceLostError): void {
+    const outOfMemory = error instanceof DeviceMemoryError;
+    if (!this.#isLost) this.#post({ id: 0, kind: "lost", why: error.message, outOfMemory });
     this.#isLost = true;
   }
 
@@ -326,7 +339,7 @@ class Host {
     this.#port.post(message);
   }
 
-  /** All generations of a batch go on in the same turn of the event loop: their events are one message. */
+  /** All generations of a batch continue in the same turn of the event loop: their events are one message. */
   #emit(event: EngineEvent): void {
     if (this.#events.push(event) === 1) queueMicrotask(() => this.#sendEvents());
   }
@@ -339,7 +352,7 @@ class Host {
   }
 }
 
-/** What it took to start this thread and to load its code. */
+/** The time to start this thread and to load its code. */
 export function startMs({ sentAt }: OpenRequest): number {
   return sentAt === undefined ? 0 : Math.max(0, Date.now() - sentAt);
 }

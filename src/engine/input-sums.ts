@@ -48,7 +48,7 @@ export async function sumInputs(
         stop: () => control.aborted,
         tap,
       });
-      await control.breathe();
+      await control.yieldThread();
       if (control.aborted) throw new AbortedError("inputSums()");
     }
   } finally {

@@ -1,4 +1,4 @@
-// What a generation asks the scheduler for (scheduler.ts): to compute tokens of a sequence in one of the next batches.
+// A job for the scheduler (scheduler.ts): a generation asks it to compute tokens of a sequence in one of the next batches.
 
 import type { BatchPhase, BestLogits, Tap } from "../backends/backend.ts";
 import { messageOf } from "../base/errors.ts";
@@ -18,23 +18,25 @@ export type ReadBest = (target: BestLogits) => boolean;
 export interface AdvanceOptions {
   /** Whether an output of tokens[index] will be read. */
   wants(index: number): boolean;
-  /** Called for those tokens, in order. */
+  /** Called for the wanted tokens, in order. */
   onOutput(index: number, read: ReadOutput, readBest: ReadBest): unknown;
   /** So many of the best logits of a token are enough, where the backend finds them. Default: 0, none are. */
   best?: number;
-  /** With `best`: the tokens whose logits are adjusted, which are wanted too. Default: none are. */
+  /** With `best`: tokens with adjusted logits, which are wanted too. Default: none. */
   adjusted?: AdjustedList | undefined;
-  /** How the token after the last one will be chosen, and how many batches of one token may follow. Default: not known. */
+  /**
+   * The way the token after the last one will be chosen, and the number of batches of one token that may follow. Default: not known.
+   */
   next?: { readonly draw: NextDraw; readonly follows: number } | undefined;
   /** false: logits are never read. Default: true. */
   logits?: boolean;
   /** Polled on the way: whether to give up. */
   stop(): boolean;
-  /** Work that needs nothing of the batch: called, if the backend can, while others compute it. Never throws. */
+  /** Work that does not depend on the batch: called, if the backend can, while other threads compute it. Never throws. */
   meanwhile?(): void;
   /** Default: "prompt". */
   phase?: BatchPhase;
-  /** How many of the last tokens are drafted: they may be left out, and undone (Sequence.hold). Default: 0. */
+  /** The number of last tokens that are drafted: they may be left out, and undone (Sequence.hold). Default: 0. */
   drafted?: number;
   /** Sees every value of the batches with these tokens; other sequences are kept out of these batches. */
   tap?: Tap;
@@ -49,7 +51,7 @@ export interface Job extends WaitingPrompt {
   readonly reject: (error: unknown) => void;
 }
 
-/** A job in a batch: how many of its tokens, and the length to restore if the batch fails. */
+/** A job in a batch: the number of its tokens, and the length to restore if the batch fails. */
 export interface Entry {
   readonly job: Job;
   readonly count: number;
@@ -61,7 +63,7 @@ export function isShort({ tokens, from, options }: Job): boolean {
   return tokens.length - from === 1 || (options.drafted ?? 0) > 0;
 }
 
-/** Whether so many tokens are not all of a foreground prompt. */
+/** Whether a foreground prompt has more tokens than this many. */
 export function hasMore({ tokens, from, place, options }: Job, count: number): boolean {
   return !place && !options.drafted && from + count < tokens.length;
 }
@@ -73,17 +75,19 @@ export function inOrder(left: readonly Job[], waiting: readonly Job[]): Job[] {
   return waiting.filter((job) => found.has(job));
 }
 
-/** Those without which a job has not advanced. */
+/** The tokens that a job needs computed to advance. */
 export function dueTokens({ tokens, from, options }: Job): number {
   return Math.max(1, tokens.length - from - (options.drafted ?? 0));
 }
 
-/** Of `left` tokens: checkpoints are placed by those that are part of the text. Where some are drafted, none is placed on the way. */
+/**
+ * The tokens of `left` that are part of the text: checkpoints are placed by these. With drafted tokens, none is placed on the way.
+ */
 export function knownTokens(left: number, { drafted = 0 }: AdvanceOptions): number {
   return drafted > 0 ? 1 : left;
 }
 
-/** Undoes what was not computed and rejects the job, even if its sequence cannot be restored. */
+/** Undoes the tokens that were not computed and rejects the job, even if its sequence cannot be restored. */
 export function giveUp({ sequence, reject }: Job, before: number, error: unknown): void {
   try {
     sequence.restore(before);

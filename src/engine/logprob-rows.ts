@@ -9,7 +9,7 @@
 /** 16-bit values before the first token: two float32. */
 const HEAD = 4;
 const STEPS = 65535;
-/** How far below the most likely token logits are still distinguished. */
+/** Logits are distinguished down to this far below the most likely token's. */
 const RANGE = 16;
 /** Adding this to a float32 rounds it to an integer, halves to even. */
 const ROUNDER = 1.5 * 2 ** 23;

@@ -3,8 +3,8 @@
 
 import type { MemoryEstimate } from "../api/api.ts";
 import type { Backend, MemoryNeed } from "../backends/backend.ts";
-import { MemoryError, UsageError } from "../base/errors.ts";
-import { show } from "../base/show.ts";
+import { memoryText } from "../base/byte-sizes.ts";
+import { MemoryError, OptionError, UsageError } from "../base/errors.ts";
 import { bitsPerWeight, type DType } from "../dtypes/dtype.ts";
 import { isKvType, type KvDType, kvPair, kvTypeName, kvTypesText } from "../dtypes/kv-types.ts";
 import { KV_BLOCK_TOKENS } from "../graph/batch.ts";
@@ -28,8 +28,8 @@ const OUTPUT_SHARE = 8;
 
 /**
  * The largest batch of a graph on a backend. A text whose tokens attend in both directions is computed in one batch, which
- * therefore holds a whole context; results of all its tokens may be read. Tokens share an expert's weights only where they use
- * it, so models with experts have larger batches, up to what the backend allows: until an expert has EXPERT_TOKENS on average.
+ * therefore holds a whole context; results of all its tokens may be read. Tokens share an expert's weights only if they use it, so
+ * models with experts have larger batches, up to the backend's limit: until an expert has EXPERT_TOKENS on average.
  */
 export function batchLimits(
   graph: Graph,
@@ -48,13 +48,13 @@ export function batchLimits(
   );
   const tokens = Math.ceil(Math.max(0, ...wanted) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
   return {
-    // Of as many users that generate, where batches are large.
+    // The outputs of as many generating users, if batches are large.
     maxOutputs: Math.max(BATCH_LIMITS.maxOutputs, Math.floor(batchTokens / OUTPUT_SHARE)),
     maxTokens: Math.max(batchTokens, Math.min(tokens, mostBatchTokens)),
   };
 }
 
-/** Of the smallest types of a KV cache, per value. */
+/** The bits of a value in the smallest types of a KV cache. */
 const SMALLEST_KV_BITS = 4.5;
 
 /** Smaller contexts are never suggested. */
@@ -65,7 +65,7 @@ export function chooseContext(
   asked: number = DEFAULT_CONTEXT,
 ): number {
   if (!Number.isInteger(asked) || asked < 1) {
-    throw new UsageError(`contextSize: got ${show(asked)}, expected a whole number above 0`);
+    throw new OptionError("contextSize", asked, "a whole number above 0");
   }
   return Math.min(asked, trainedContext); // beyond the trained context, models generate nonsense
 }
@@ -75,7 +75,7 @@ export function sequenceState(graph: Graph, kvType: KvDType): StateSize {
   return stateSize(graph, BATCH_LIMITS, kvType);
 }
 
-/** Of all parameters of a file, those that a token reads: of experts, the ones it uses. */
+/** The parameters of a file that a token reads: of experts, only the ones it uses. */
 export function activeParameters(graph: Graph, parameters: number): number {
   return parameters - idleElements(graph);
 }
@@ -132,7 +132,7 @@ export interface MemoryFacts {
   state: StateSize;
   /** undefined where it is not known. */
   availableBytes: number | undefined;
-  /** What the user allows; undefined: what is available. */
+  /** The user's limit; undefined: the available memory. */
   ramBytes?: number | undefined;
 }
 
@@ -147,7 +147,7 @@ export function fitsBesideOthers(need: MemoryNeed, availableBytes: number | unde
   return isHeld && total - (need.deviceBytes ?? 0) <= plenty;
 }
 
-/** Of the bytes wanted for copies of state in the host's memory: those that are left beside the model. */
+/** Limits the bytes wanted for copies of state in the host's memory to those left beside the model. */
 export function ramForCopies(
   { weightBytes: weights, kvBytes, workBytes, deviceBytes = 0 }: MemoryNeed,
   availableBytes: number | undefined,
@@ -170,22 +170,22 @@ export function checkMemory(need: MemoryNeed, facts: MemoryFacts): void {
   if (total <= Math.min(limitBytes, available)) return;
   const reason =
     limitBytes < available
-      ? `the "${facts.backend}" backend reaches ${gib(limitBytes)} here${need.limitReason === undefined ? "" : ` (${need.limitReason})`}`
+      ? `the "${facts.backend}" backend reaches ${memoryText(limitBytes)} here${need.limitReason === undefined ? "" : ` (${need.limitReason})`}`
       : facts.availableBytes === facts.ramBytes
-        ? `it may take ${gib(available - deviceBytes)} (ramBytes)`
-        : `this machine has ${gib(available - deviceBytes)} free${deviceBytes > 0 ? ` (and ${gib(deviceBytes)} on the GPU)` : ""}`;
+        ? `it may take ${memoryText(available - deviceBytes)} (ramBytes)`
+        : `this machine has ${memoryText(available - deviceBytes)} free${deviceBytes > 0 ? ` (and ${memoryText(deviceBytes)} on the GPU)` : ""}`;
   const disk =
     need.notOnDisk === undefined ? "" : ` Its weights cannot stay on disk: ${need.notOnDisk}.`;
   throw new MemoryError(
-    `${facts.model} does not fit: it needs ${gib(total)} (weights ${gib(weights)}, ${stateText(kvBytes, facts)}, working memory ${gib(workBytes)}), but ${reason}.${disk} ${advice(need, facts)}`,
+    `${facts.model} does not fit: it needs ${memoryText(total)} (weights ${memoryText(weights)}, ${stateText(kvBytes, facts)}, working memory ${memoryText(workBytes)}), but ${reason}.${disk} ${advice(need, facts)}`,
   );
 }
 
 /** A recurrent state is as large for a short text as for a long one. */
 function stateText(bytes: number, { state, contextSize, kvType }: MemoryFacts): string {
-  if (state.kv.length === 0) return `recurrent state ${gib(bytes)}`;
+  if (state.kv.length === 0) return `recurrent state ${memoryText(bytes)}`;
   const what = state.recurrentBytes > 0 ? "KV cache and recurrent state" : "KV cache";
-  return `${what} ${gib(bytes)} for ${contextSize} tokens of ${kvTypeName(kvType)}`;
+  return `${what} ${memoryText(bytes)} for ${contextSize} tokens of ${kvTypeName(kvType)}`;
 }
 
 function advice(
@@ -204,8 +204,4 @@ function advice(
     return `Use a contextSize of at most ${fitting}${cacheType}`;
   }
   return "Use the model in a smaller type, or a smaller model";
-}
-
-function gib(bytes: number): string {
-  return `${(bytes / 2 ** 30).toFixed(2)} GiB`;
 }

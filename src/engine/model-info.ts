@@ -13,6 +13,7 @@ import type { ModelConfig } from "../models/arch.ts";
 import { classifierLabels, filePooling } from "../models/pooling.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import type { EngineParts } from "./engine-parts.ts";
+import { shortNotes } from "./short-notes.ts";
 import { cacheBytes, stateKinds } from "./state/state-kinds.ts";
 
 export function describeModel(
@@ -52,7 +53,8 @@ export function describeModel(
       threads: parts.backend.threads,
       ...(parts.backend.kernels !== undefined && { kernels: parts.backend.kernels }),
       placement: [...(parts.backend.placement?.() ?? [everything(parts.backend, graph)])],
-      notes: [...parts.backend.explain()],
+      notes: shortNotes(parts.backend.explain()),
+      ...(parts.isTuned && { isTuned: true }),
     },
   };
 }

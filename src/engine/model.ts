@@ -1,5 +1,6 @@
 // The public Model: a thin object on the caller's thread that calls the engine's thread (rpc.ts). Its chats: chat.ts.
 
+import type { AnswerFormat } from "../api/answer-format.ts";
 import type {
   AdapterInfo,
   AdapterScale,
@@ -33,8 +34,12 @@ import type {
   TokenEvent,
   TokenizeOptions,
 } from "../api/api.ts";
+import type { Device } from "../api/rates.ts";
+import { isIterable, wrongArgument } from "../base/arguments.ts";
+import { contextAdvice } from "../base/context-advice.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { type CpuTimes, othersCores } from "../base/machine-load.ts";
+import { givenOptions } from "../base/options.ts";
 import {
   asRendered,
   joined,
@@ -42,27 +47,16 @@ import {
   trusted,
   words,
 } from "../base/rendered-prompt.ts";
-import type { AnswerFormat } from "../chat/answer/format.ts";
-import type { GrammarSource } from "../grammar/source.ts";
-import type { Device } from "../limits/device.ts";
+import type { GrammarText } from "../grammar/source.ts";
 import { limitsWithDisk } from "../limits/disk.ts";
 import { speedLimits } from "../limits/phase.ts";
-import {
-  checkCount,
-  checkedIds,
-  checkedMessages,
-  checkOptions,
-  checkText,
-  isIterable,
-  wrongArgument,
-} from "./arguments.ts";
+import { checkCount, checkedIds, checkedMessages, checkOptions, checkText } from "./arguments.ts";
 import { isBackground } from "./background.ts";
 import { EngineChat } from "./chat.ts";
 import type { Connection } from "./connection.ts";
-import { contextAdvice } from "./context-advice.ts";
 import { type EmbedLine, embedTexts, rerankDocuments } from "./embed-call.ts";
 import { startGeneration } from "./generation.ts";
-import { grammarSource } from "./grammar-options.ts";
+import { grammarSource, grammarText } from "./grammar-options.ts";
 import { optionNames } from "./option-names.ts";
 import type { Prompt, SavedStatePlace, TokenList } from "./protocol.ts";
 import { TextDesk, type TextThread } from "./text-desk.ts";
@@ -83,7 +77,7 @@ export class EngineModel implements Model {
   readonly #text: TextDesk;
   /** The last grammar that the engine's thread was asked to compile: one at a time, so that they do not add up. */
   #compiled: Promise<unknown> = Promise.resolve();
-  /** What setAdapters() was told. */
+  /** The value given to setAdapters(). */
   #adapters: readonly AdapterScale[] | undefined;
   /** Its status since unload(). */
   #unloaded: EngineStatus | undefined;
@@ -105,7 +99,7 @@ export class EngineModel implements Model {
     return this.#line.info;
   }
 
-  health({ timeoutMs = 2000 }: { timeoutMs?: number } = {}): Promise<ModelHealth> {
+  health({ timeoutMs = 2000 }: { timeoutMs?: number | undefined } = {}): Promise<ModelHealth> {
     return this.#line.health(timeoutMs);
   }
 
@@ -148,7 +142,10 @@ export class EngineModel implements Model {
     );
   }
 
-  async detokenize(ids: readonly number[], options: { special?: boolean } = {}): Promise<string> {
+  async detokenize(
+    ids: readonly number[],
+    options: { special?: boolean | undefined } = {},
+  ): Promise<string> {
     checkOptions("detokenize()", options, optionNames.detokenize);
     const { special = false } = options;
     const list = Int32Array.from(checkedIds(ids));
@@ -178,7 +175,7 @@ export class EngineModel implements Model {
 
   async inputSums(
     tokens: readonly number[],
-    options: { firstIsBos?: boolean; signal?: AbortSignal | undefined } = {},
+    options: { firstIsBos?: boolean | undefined; signal?: AbortSignal | undefined } = {},
   ): Promise<InputSums[]> {
     checkOptions("inputSums()", options, optionNames.inputSums);
     const { firstIsBos = false, signal } = options;
@@ -230,11 +227,11 @@ export class EngineModel implements Model {
   async checkGrammar(options: GrammarOptions): Promise<readonly string[]> {
     checkOptions("checkGrammar()", options, optionNames.checkGrammar);
     const source = grammarSource(options);
-    return source === undefined ? [] : await this.#compile(source);
+    return source === undefined ? [] : await this.#compile(grammarText(source));
   }
 
-  /** On the engine's thread where that takes little, and otherwise on the text thread, one after the other. */
-  async #compile(source: GrammarSource): Promise<readonly string[]> {
+  /** Compiles on the engine's thread if that takes little time, otherwise on the text thread, one after the other. */
+  async #compile(source: GrammarText): Promise<readonly string[]> {
     const before = this.#compiled;
     const tried = before
       .catch(() => undefined)
@@ -258,7 +255,7 @@ export class EngineModel implements Model {
   ): Promise<RenderedPrompt> {
     checkOptions("applyTemplate()", options, optionNames.applyTemplate);
     const { signal, priority, ...rest } = options;
-    const all = { addGenerationPrompt: true, ...rest };
+    const all = { addGenerationPrompt: true, ...givenOptions(rest) };
     const params = { messages: checkedMessages(messages), options: all };
     const units = unitsOf(params.messages) + sizeOf(rest);
     return await this.#text.call("applyTemplate", params, units, signal, isBackground(priority));
@@ -267,34 +264,32 @@ export class EngineModel implements Model {
   async profile(options: ProfileOptions = {}): Promise<ProfileReport> {
     checkOptions("profile()", options, optionNames.profile);
     const { trace = false, reset = false } = options;
-    const [device, ...others] = (await this.#devices()) ?? [];
-    // Time shared by two devices belongs to neither.
-    const only = others.length === 0 ? device : undefined;
-    return await this.#line.call("profile", { device: only, trace, reset });
+    const devices = await this.#devices();
+    return await this.#line.call("profile", { devices, trace, reset });
   }
 
   /** Used by Chat: a generation that continues a conversation. */
   run(prompt: Prompt, options: GenerateOptions): Generation {
     const { signal, ...more } = options;
     const { schema: _s, regex: _r, choices: _c, grammar: _g, ...rest } = more;
-    let source: GrammarSource | undefined;
+    let grammar: GrammarText | undefined;
     let inBackground: boolean;
     try {
-      source = grammarSource(options);
+      const source = grammarSource(options);
+      grammar = source && grammarText(source);
       inBackground = isBackground(options.priority);
     } catch (error) {
       return startGeneration(() => Promise.reject(error), undefined);
     }
-    if (source) Object.assign(rest, { grammar: source });
     const before = this.#cpuTimes();
     const generate = async (ready: Prompt, how: CallOptions): Promise<GenerationResult> =>
       await this.#compared(
-        await this.#line.call("generate", { prompt: ready, options: rest }, how),
+        await this.#line.call("generate", { prompt: ready, options: rest, grammar }, how),
         before,
       );
     return startGeneration(async (onEvent, either) => {
       const how = { onEvent, signal: either, isBackground: inBackground };
-      if (source && !either.aborted) await this.#compile(source);
+      if (grammar && !either.aborted) await this.#compile(grammar);
       // A small prompt is posted immediately, before anything else that the caller does.
       if (!this.#isLarge(prompt)) return await generate(prompt, how);
       try {
@@ -336,7 +331,7 @@ export class EngineModel implements Model {
     return { kind: "tokens", tokens: Array.from(ids) };
   }
 
-  /** With the machine's limits, and with what other programs took of it since `before`. */
+  /** Adds the machine's limits, and other programs' share of it since `before`. */
   async #compared(
     result: GenerationResult,
     before: CpuTimes | undefined,
@@ -429,7 +424,7 @@ export class EngineModel implements Model {
     this.#adapters = adapters.map(({ id, scale }) => ({ id, scale }));
   }
 
-  /** Another engine knows only what the model was opened with. */
+  /** Another engine knows only the adapters that the model was opened with. */
   #restarted(): void {
     this.#text.reset();
     const adapters = this.#adapters;
@@ -445,7 +440,7 @@ export class EngineModel implements Model {
   }
 }
 
-/** What an engine says of itself when it has ended: nothing is held. */
+/** The status of an engine that has ended: nothing is held. */
 function unloadedStatus(status: EngineStatus): EngineStatus {
   const { ram, ...cache } = status.cache;
   return {
@@ -460,7 +455,7 @@ function unloadedStatus(status: EngineStatus): EngineStatus {
   };
 }
 
-/** Where saved state is read from. */
+/** The location that saved state is read from. */
 function placeOf(from: unknown): SavedStatePlace {
   if (from instanceof Uint8Array) return { kind: "bytes", bytes: from };
   if (typeof File !== "undefined" && from instanceof File) return { kind: "files", files: [from] };

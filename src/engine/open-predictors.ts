@@ -1,4 +1,4 @@
-// The predictors of a model that is being loaded (docs/sparse.md), checked against it.
+// The predictors of a model that is being loaded (docs/use/sparse.md), checked against it.
 
 import type { Graph } from "../graph/graph.ts";
 import type { Predictors } from "../graph/predict.ts";

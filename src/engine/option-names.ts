@@ -17,10 +17,10 @@ import type { OptionNames } from "../base/options.ts";
 
 interface ModelOptionNames {
   readonly tokenize: OptionNames<TokenizeOptions>;
-  readonly detokenize: OptionNames<{ special?: boolean }>;
+  readonly detokenize: OptionNames<{ special?: unknown }>;
   readonly logits: OptionNames<LogitsOptions>;
   readonly score: OptionNames<ScoreOptions>;
-  readonly inputSums: OptionNames<{ firstIsBos?: boolean; signal?: AbortSignal | undefined }>;
+  readonly inputSums: OptionNames<{ firstIsBos?: unknown; signal?: unknown }>;
   readonly embed: OptionNames<EmbedOptions>;
   readonly rerank: OptionNames<RerankOptions>;
   readonly checkGrammar: OptionNames<GrammarOptions>;

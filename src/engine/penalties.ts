@@ -3,8 +3,8 @@
 // The logit of a token that occurs c > 0 times in the window changes as in llama.cpp:
 //   divided by repeatPenalty if positive, multiplied by it if not; then
 //   lowered by c * frequencyPenalty + presencePenalty.
-// Counts are updated token by token, with a list of tokens whose count is not zero, so that applying the penalties
-// touches only those.
+// Counts are updated token by token, with a list of the tokens with a nonzero count, so that applying the penalties touches only
+// these.
 
 import type { AdjustedList } from "../graph/adjusted-list.ts";
 import type { SamplerSettings } from "./sampling.ts";
@@ -75,19 +75,21 @@ export class Penalties {
     return repeatLastN === -1 ? Infinity : repeatLastN;
   }
 
-  /** How often a token is in the window, after so many further ones, which do not count. */
+  /** The occurrences of a token in the window after this many further tokens, which do not count. */
   occurrences(id: number, after: number): number {
     const lastN = this.#settings.repeatLastN;
     let count = this.#counts[id]!;
     if (lastN === -1 || count === 0) return count;
     for (let i = 0; i < Math.min(after, lastN); i++) {
-      const leaves = this.#accepted + i; // the place of the oldest in a full window
+      const leaves = this.#accepted + i; // the position of the oldest in a full window
       if (leaves >= lastN && this.#window[leaves % lastN] === id) count--;
     }
     return count;
   }
 
-  /** Lists the tokens of the window after so many further ones, but for those that are listed already; false: there is no room. */
+  /**
+   * Lists the tokens of the window after this many further ones, except tokens that are listed already; false: there is no room.
+   */
   list(target: AdjustedList, after: number, listed: ReadonlyMap<number, unknown>): boolean {
     for (let i = 0; i < this.#seenSize; i++) {
       const id = this.#seen[i]!;

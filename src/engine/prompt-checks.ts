@@ -1,8 +1,9 @@
-// What is refused before anything is computed: prompts that do not fit, tokens and counts that are none, models without logits.
+// Checks of prompts before anything is computed. They refuse prompts that do not fit, invalid tokens and counts, and models without
+// logits.
 
+import { contextAdvice } from "../base/context-advice.ts";
 import { ContextError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
-import { contextAdvice } from "./context-advice.ts";
 import type { Engine } from "./engine.ts";
 
 /** Refuses an empty prompt, unknown tokens, and too many tokens. */

@@ -1,8 +1,8 @@
-// Whose prompt is computed first, where those that wait do not fit into one batch: the one with the fewest tokens left. So a prompt that has
-// begun is finished before others of its size begin, and a short question does not wait for a long document; taking turns,
-// all would wait for their first token until nearly all of them are computed.
+// The order of prefill: if the waiting prompts do not fit into one batch, the one with the fewest tokens left comes first. So a prompt that
+// has begun is finished before others of its size begin, and a short question does not wait for a long document; in round-robin order, each
+// would wait for its first token until nearly all of them are computed.
 //
-// In every fourth batch the one that has waited for longest is first: however many shorter ones come, it advances.
+// In every fourth batch the prompt that has waited longest is first: it advances even if shorter ones keep coming.
 
 export interface WaitingPrompt {
   readonly tokens: ArrayLike<number>;
@@ -14,7 +14,7 @@ const EVERY = 4;
 export class PromptOrder {
   #batches = 0;
 
-  /** The order of a batch. `waiting`: whoever has waited for longest is first. */
+  /** The order of a batch. `waiting`: the one that has waited longest is first. */
   of<T extends WaitingPrompt>(waiting: readonly T[]): readonly T[] {
     if (waiting.length < 2) return waiting;
     this.#batches++;

@@ -1,6 +1,7 @@
 // The messages between the caller's thread and the engine's: one request, any number of events, one reply. Everything
 // is structured-cloneable; errors travel as facts and become the same class again on the other side.
 
+import type { AnswerFormat } from "../api/answer-format.ts";
 import type {
   AdapterScale,
   ChatMessage,
@@ -11,11 +12,11 @@ import type {
   GenerateOptions,
   GenerationResult,
   InputSums,
+  Isa,
   LoadedState,
   LoadProgress,
   LogitsResult,
   ModelInfo,
-  OptLevel,
   ProfileReport,
   SavedState,
   ScoreResult,
@@ -23,33 +24,14 @@ import type {
   TemplateOptions,
   TokenEvent,
 } from "../api/api.ts";
-import { byName } from "../base/by-name.ts";
-import {
-  AbortedError,
-  ContextError,
-  DeviceLostError,
-  DisposedError,
-  type ErrorCode,
-  FormatError,
-  type FormatFacts,
-  HangError,
-  KvRangeError,
-  LanternError,
-  MemoryError,
-  ModelError,
-  messageOf,
-  RestartingError,
-  SourceError,
-  UsageError,
-  WorkerError,
-} from "../base/errors.ts";
+import type { Device } from "../api/rates.ts";
+import type { ErrorFacts } from "../base/error-facts.ts";
 import type { RenderedPrompt } from "../base/rendered-prompt.ts";
-import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { HeldType } from "../dtypes/held-types.ts";
 import type { KvType, KvTypePair } from "../dtypes/kv-types.ts";
 import type { Program } from "../grammar/program.ts";
-import type { GrammarSource } from "../grammar/source.ts";
-import type { Device } from "../limits/device.ts";
+import type { GrammarText } from "../grammar/source.ts";
+import type { OpenRowOptions } from "../options/open.ts";
 import type { SourceSpec } from "../platform/platform.ts";
 import type { CorePlace } from "./core-turns.ts";
 import type { InputSumsRequest } from "./input-sums.ts";
@@ -63,65 +45,41 @@ export type Prompt =
   | { kind: "messages"; messages: ChatMessage[]; variables?: Readonly<Record<string, unknown>> }
   | { kind: "pair"; query: string; document: string };
 
-/** Where saved state is read from. */
+/** The location that saved state is read from. */
 export type SavedStatePlace = SourceSpec | { kind: "bytes"; bytes: Uint8Array };
 
-export interface OpenRequest {
+/** The options that are rows of src/options/open.ts, with their defaults. */
+export type OpenRowRequest = Omit<OpenRowOptions, Defaulted> & {
+  [Name in Defaulted]: NonNullable<OpenRowOptions[Name]>;
+};
+type Defaulted = "native" | "profile" | "tuned" | "parallel";
+
+export interface OpenRequest extends OpenRowRequest {
   spec: SourceSpec;
-  contextSize: number | undefined;
   kvType: KvType | KvTypePair;
   weights?: HeldType | undefined;
-  /** The most memory that the model may take; undefined: what is free. */
-  ramBytes?: number | undefined;
-  /** Weights that do not fit stay in the file. Default: they do not. */
-  mmap?: boolean | undefined;
-  threads: number | undefined;
   binding?: CpuBinding | undefined;
-  level: OptLevel | undefined;
-  /** false: no machine code. */
-  native: boolean;
-  /** A backend's name; undefined: the first that can run. */
-  backend: string | undefined;
-  /** Layers on the GPU, the output counted as one; undefined: the backend's default. */
-  gpuLayers: number | "all" | "auto" | undefined;
-  /** What a GPU computes where all layers are on both sides; undefined: gpuLayers decides. */
-  gpuFor?: "prompt" | "generation" | "auto" | undefined;
+  /** An instruction set; undefined: the best. */
+  isa?: Isa | undefined;
+  /** A limit on the layers on the GPU, even if more would fit: the GPU had no memory for one more. */
+  mostGpuLayers?: number | undefined;
   /** Tensors that are elsewhere than their layer. Default: none. */
   overrideTensors?: readonly string[] | undefined;
-  cpuExperts?: number | "all" | undefined;
   /** Experts of each layer that lie in GPU memory at a time. Default: all. */
   expertSlots?: number | undefined;
-  /** Whether a GPU computes made-up batches first. Default: true. */
-  warmup?: boolean | undefined;
-  /** The GPU computes the bits of the processor. */
-  exact: boolean;
-  /** Neurons that are zero are left out; "auto": where that was measured to be faster; "predict": those that are predicted to be. */
-  sparse?: boolean | "auto" | "predict" | undefined;
   /** The file of predictors; default: they are in the model's. */
   predictors?: SourceSpec | undefined;
   /** Whether tokens are drafted; undefined: where that cannot change a text. */
   speculate?: boolean | SpeculateOptions | undefined;
-  /** Whether the layer that predicts further tokens drafts. */
-  mtp?: boolean | undefined;
-  /** Name of a built-in chat template, or a template's source; undefined: the model's own. */
-  chatTemplate: string | undefined;
-  /** Record where the time goes. */
-  profile: boolean;
-  /** Use kernels and threads that were measured on this machine. */
-  tuned: boolean;
-  /** A tune file in place of the stored one. */
+  /** A tune file instead of the stored one. */
   tuneFile?: SourceSpec | undefined;
-  /** Contexts that the KV cache should hold. */
-  parallel: number;
-  /** Bytes of copies of state in the host's memory and on disk, and the folder there. Default: none. */
-  cacheRamBytes?: number | undefined;
-  cacheDiskBytes?: number | undefined;
-  cacheFolder?: string | undefined;
+  /** Numbers of tokens with explained estimates. Default: 1 and a full batch. */
+  explainTokens?: readonly number[] | undefined;
   /** Adapters, in the order of their numbers. Default: none. */
   adapters?: readonly AdapterRequest[] | undefined;
   /** A second model, which drafts for this one. */
   draft?: DraftRequest | undefined;
-  /** Its place among the engines of this process; undefined: it shares no cores. */
+  /** Its entry among the engines of this process that share cores; undefined: it shares none. */
   cores?: CorePlace | undefined;
   /** When the caller asked, by the clock that all threads share: ms since 1970. */
   sentAt?: number | undefined;
@@ -134,7 +92,7 @@ export interface AdapterRequest {
   readonly scale: number;
 }
 
-/** A draft model; what is not here is as for the model itself. */
+/** A draft model; omitted options are those of the model itself. */
 export interface DraftRequest extends Pick<OpenRequest, "spec" | "gpuLayers"> {
   /** undefined: by its size. */
   threads: number | undefined;
@@ -152,7 +110,7 @@ export interface TokenPieces {
   ends: Int32Array;
 }
 
-/** What a text thread must know of a model. */
+/** The part of a model's request that a text thread needs. */
 export type TextRequest = Pick<OpenRequest, "spec" | "chatTemplate">;
 
 /** Methods on texts alone: run by the engine's thread or by the text thread (text-desk.ts). */
@@ -161,7 +119,7 @@ interface SharedTextMethods {
   promptTokens: { params: { prompt: Prompt; limit: number }; result: TokenList; event: never };
   detokenize: { params: { ids: Int32Array; special: boolean }; result: string; event: never };
   pieces: { params: { ids: Int32Array }; result: TokenPieces; event: never };
-  /** How the model writes reasoning and tool calls; undefined if it has no chat template. */
+  /** The model's format of reasoning and tool calls; undefined if it has no chat template. */
   answerFormat: { params: undefined; result: AnswerFormat | undefined; event: never };
   applyTemplate: {
     params: { messages: ChatMessage[]; options: TemplateOptions };
@@ -174,7 +132,7 @@ interface SharedTextMethods {
 export interface TextMethods extends SharedTextMethods {
   /** Returns the fingerprint of the vocabulary. */
   open: { params: TextRequest; result: number; event: never };
-  compileProgram: { params: { source: GrammarSource }; result: Program; event: never };
+  compileProgram: { params: { source: GrammarText }; result: Program; event: never };
   dispose: { params: undefined; result: undefined; event: never };
 }
 
@@ -185,16 +143,18 @@ export interface Methods extends SharedTextMethods {
     params: {
       prompt: Prompt;
       options: Omit<GenerateOptions, "signal">;
+      /** The grammar of these options. */
+      grammar?: GrammarText | undefined;
     };
     result: GenerationResult;
     event: TokenEvent;
   };
   /**
-   * Compiles it, if it is not, or takes over what the text thread compiled. The result: what it does not enforce though its source
-   * mentions it; undefined: it takes long, and another thread should compile it. `whole`: there is no other thread.
+   * Compiles it, if it is not, or takes over the text thread's. The result: the parts of its source that it does not enforce;
+   * undefined: it takes long, and another thread should compile it. `whole`: there is no other thread.
    */
   compileGrammar: {
-    params: { source: GrammarSource; program?: Program | undefined; whole?: boolean };
+    params: { source: GrammarText; program?: Program | undefined; whole?: boolean };
     result: readonly string[] | undefined;
     event: never;
   };
@@ -219,13 +179,14 @@ export interface Methods extends SharedTextMethods {
       isBackground: boolean;
     };
     result: Embedding[];
-    /** After each text: how many are done. */
+    /** After each text: the number that are done. */
     event: number;
   };
   score: { params: ScoreRequest; result: ScoreResult; event: never };
   inputSums: { params: InputSumsRequest; result: InputSums[]; event: never };
   profile: {
-    params: { device: Device | undefined; trace: boolean; reset: boolean };
+    /** A device for each entry of ModelInfo.backend.placement; undefined: not known. */
+    params: { devices: readonly Device[] | undefined; trace: boolean; reset: boolean };
     result: ProfileReport;
     event: never;
   };
@@ -282,7 +243,7 @@ export type ToText = To<TextMethods>;
 export const ABORT_FLAGS = 256;
 /** After them: a counter that the thread advances while it works, as a sign of life (watch.ts). */
 export const BEATS: number = ABORT_FLAGS;
-/** And: how many urgent requests were sent, so that a batch that nobody waits for is given up when one comes. */
+/** And the number of urgent requests sent, so that a background batch is cancelled when one comes. */
 export const ARRIVALS: number = ABORT_FLAGS + 1;
 export const SHARED_WORDS: number = ABORT_FLAGS + 2;
 
@@ -303,13 +264,13 @@ export const urgentMethods: ReadonlySet<string> = new Set<MethodName>([
 export type FromEngine =
   | { id: 0; kind: "pong" }
   | { id: 0; kind: "warning"; warning: string }
-  /** It has work that nobody asked for, and begins when it is asked for that ("ownWork"). */
+  /** It has idle work, and begins when it is asked to ("ownWork"). */
   | { id: 0; kind: "hasWork" }
-  /** It was told to end, and is about to: what it computes may have to be waited for. */
+  /** It was told to end, and is about to: its current computation may have to be waited for. */
   | { id: 0; kind: "ending" }
   /** The device that it computes on is gone: the thread is to be ended, and another started. */
-  | { id: 0; kind: "lost"; why: string }
-  /** In order: a step of many generations is one message. */
+  | { id: 0; kind: "lost"; why: string; outOfMemory: boolean }
+  /** The events in order: a step of many generations is one message. */
   | { id: 0; kind: "events"; events: readonly EngineEvent[] }
   | { id: number; kind: "result"; result: unknown }
   | { id: number; kind: "error"; error: ErrorFacts };
@@ -318,66 +279,4 @@ export type FromEngine =
 export interface EngineEvent {
   readonly id: number;
   readonly event: unknown;
-}
-
-export interface ErrorFacts {
-  name: string;
-  message: string;
-  code: ErrorCode | undefined;
-  /** Which of the errors with this code, where that makes a difference. Not the name: whoever makes a page smaller changes that. */
-  kind: string | undefined;
-  facts: FormatFacts | undefined;
-  stack: string | undefined;
-}
-
-export function errorToFacts(error: unknown): ErrorFacts {
-  const known = error instanceof LanternError ? error : undefined;
-  const plain = error instanceof Error ? error : new Error(messageOf(error));
-  return {
-    name: plain.name,
-    message: messageOf(plain),
-    code: known?.code,
-    kind: Object.keys(kinds).find((kind) => error instanceof kinds[kind]!),
-    facts: known instanceof FormatError ? known.facts : undefined,
-    stack: plain.stack,
-  };
-}
-
-type ErrorClass = abstract new (...args: never[]) => LanternError;
-
-/** By name: another machine may have written it. */
-const kinds: Readonly<Record<string, ErrorClass>> = byName({
-  hang: HangError,
-  "device-lost": DeviceLostError,
-  restarting: RestartingError,
-  "kv-range": KvRangeError,
-});
-
-const classes: Readonly<Record<string, ErrorClass>> = byName({
-  format: FormatError,
-  model: ModelError,
-  usage: UsageError,
-  context: ContextError,
-  memory: MemoryError,
-  disposed: DisposedError,
-  aborted: AbortedError,
-  source: SourceError,
-  worker: WorkerError,
-} satisfies Record<ErrorCode, ErrorClass>);
-
-/** The same error on this side: same class, code, message and facts; the engine's stack is its cause. */
-export function factsToError(facts: ErrorFacts): Error {
-  const cause = facts.stack ? { cause: facts.stack } : undefined;
-  const known = classes[facts.code ?? ""];
-  if (!facts.code || !known) {
-    return new WorkerError(`the engine failed: ${facts.name}: ${facts.message}`, cause);
-  }
-  const error = new LanternError(facts.code, facts.message, cause);
-  const kind: unknown = kinds[facts.kind ?? ""]?.prototype;
-  // Of the class of its code, whatever another machine has written.
-  const isKnown = kind instanceof known;
-  Object.setPrototypeOf(error, (isKnown ? kind : known.prototype) as object);
-  error.name = facts.name;
-  if (facts.facts) Object.assign(error, { facts: facts.facts });
-  return error;
 }

@@ -1,4 +1,4 @@
-// Ends a model's reasoning after so many tokens: the mark at its end is forced, as llama.cpp's --reasoning-budget does.
+// Ends a model's reasoning after a number of tokens: the mark at its end is forced, as llama.cpp's --reasoning-budget does.
 //
 //   idle -> counting (behind the opening mark) -> forcing (the budget is used up) -> idle (behind the closing mark)
 //
@@ -36,7 +36,7 @@ class Tail {
     this.#length = 0;
   }
 
-  /** Whether `mark` is anywhere in it: a token may go on behind a mark. */
+  /** Whether `mark` is anywhere in it: a token may continue after a mark. */
   has(mark: Uint8Array): boolean {
     for (let at = this.#length - mark.length; at >= 0; at--) {
       let same = 0;
@@ -71,19 +71,19 @@ export class ReasoningBudget {
     this.#start = utf8.encode(start.trim());
     this.#end = utf8.encode(end.trim());
     this.#budget = tokens;
-    // The message is somebody's words; the mark at the end is the format's.
+    // The message is the user's text; the mark at the end is the format's.
     this.#forced = tokenizer.encode(joined(words(message), trusted(end)), { addSpecial: false });
     this.#tail = new Tail(Math.max(this.#start.length, this.#end.length) + LONGEST_TOKEN);
     this.#stage = isOpen ? "counting" : "idle";
     this.#check();
   }
 
-  /** The token that comes next whatever the logits are; undefined: the sampler decides. */
+  /** The token that comes next regardless of the logits; undefined: the sampler decides. */
   get next(): number | undefined {
     return this.#stage === "forcing" && this.#missing === 0 ? this.#forced[this.#at] : undefined;
   }
 
-  /** Forbids all other tokens while the end of reasoning is forced; else what `other` forbids. */
+  /** Forbids all other tokens while the end of reasoning is forced; else the tokens that `other` forbids. */
   over(other: (TokenMask & { readonly isNextKnown: boolean }) | undefined): TokenMask {
     const nextOf = () => this.next;
     return {
@@ -92,7 +92,7 @@ export class ReasoningBudget {
       },
       forbid: (logits) => {
         const { next } = this;
-        // What a grammar has forced already was computed without us, and comes first.
+        // A token that a grammar has forced was computed already, and comes first.
         if (next === undefined || other?.isNextKnown) {
           other?.forbid(logits);
           return;

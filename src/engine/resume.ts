@@ -1,8 +1,8 @@
-// An answer that is continued from its first tokens: GenerateOptions.resumeTokens. Another engine has written them, and this one goes
-// on as it would have.
+// An answer that is continued from its first tokens: GenerateOptions.resumeTokens. Another engine has written them, and this one
+// continues as that one would have.
 //
-// Their state is computed as a prompt's is, many tokens at a time. The sampler then stands behind them: penalties know the tokens, and
-// the generator of random numbers has drawn as often. Where that is not enough (a sampler that learns from logits, a context that
+// Their state is computed as a prompt's is, many tokens at a time. The sampler is then in its state after them: penalties know the
+// tokens, and the random number generator has drawn as often. If that is not enough (a sampler that learns from logits, a context that
 // shifts) the tokens are decoded one by one once more, and only the choice is not free.
 
 import { UsageError } from "../base/errors.ts";

@@ -9,9 +9,9 @@ export interface Rng {
   uniform(): number;
 }
 
-/** One whose next numbers can be seen before they are drawn. */
+/** A generator whose next numbers can be seen before they are drawn. */
 export interface ForeseenRng extends Rng {
-  /** The number that uniform() gives after so many others. */
+  /** The number that uniform() returns after this many others. */
   foresee(after: number): number;
 }
 
@@ -24,7 +24,7 @@ const FORESEEN = 8;
 
 class Foreseen implements ForeseenRng {
   readonly #rng: Rng;
-  /** The next numbers, as far as somebody asked for them: in a ring. */
+  /** The next numbers that were asked for ahead: in a ring. */
   readonly #known: Float64Array = new Float64Array(FORESEEN);
   #first = 0;
   #count = 0;

@@ -2,8 +2,10 @@
 // models.
 
 import { atMost } from "../base/at-most.ts";
+import { factsToError } from "../base/error-facts.ts";
 import {
   DeviceLostError,
+  DeviceMemoryError,
   DisposedError,
   HangError,
   messageOf,
@@ -17,7 +19,6 @@ import {
   ARRIVALS,
   BEATS,
   type FromEngine,
-  factsToError,
   type Methods,
   type MethodTable,
   SHARED_WORDS,
@@ -32,16 +33,16 @@ interface Pending {
 }
 
 /**
- * How long dispose() waits for the engine to free its memory itself. In the middle of a long batch it cannot answer;
- * the end of its thread frees the memory as well.
+ * The time that dispose() gives the engine to free its memory itself. In the middle of a long batch it cannot answer; the end of its
+ * thread frees the memory as well.
  */
 const farewellMs = 500;
 /**
- * How long it waits for an engine that has begun to end. One that computes on a GPU waits for its batch, however slow the GPU is: if its
- * thread were ended before, Dawn would abort the process.
+ * The time for which it waits for an engine that has begun to end. One that computes on a GPU waits for its batch, even on a slow GPU:
+ * if its thread were ended before, Dawn would abort the process.
  */
 const endingMs = 30_000;
-/** How long a thread may take to end. A thread inside machine code cannot end; it is then abandoned. */
+/** The time in which a thread must end. A thread inside machine code cannot end; it is then abandoned. */
 const terminateMs = 5000;
 
 /** The method that every thread has. */
@@ -55,7 +56,7 @@ export type EngineLine = Line<Methods>;
 export interface LineOptions {
   /** Name of the thread, for messages (default: the engine's thread). */
   what?: string;
-  /** What to do when that thread is lost, for messages. */
+  /** Advice for the loss of that thread, for messages. */
   advice?: string;
   /** Seconds without a sign of life after which the thread counts as hung (default 60; 0: it is not watched). */
   hangSeconds?: number | undefined;
@@ -65,7 +66,7 @@ export interface LineOptions {
   onDeath?: (error: WorkerError) => void;
   /** Called when the thread takes no more requests: it died, or was disposed of. */
   onEnd?: () => void;
-  /** Called with what the thread says without having been asked. */
+  /** Called with warnings that the thread sends by itself. */
   onWarning?: (warning: string) => void;
 }
 
@@ -76,7 +77,7 @@ interface CallOptions<Event> {
   isBackground?: boolean;
 }
 
-/** How often isAlive() checks for a sign of life. */
+/** The interval in which isAlive() checks for a sign of life. */
 const lookMs = 20;
 
 export class Line<T extends MethodTable<T> & Disposable> {
@@ -235,10 +236,10 @@ export class Line<T extends MethodTable<T> & Disposable> {
    * The device that the thread computes on is gone. It ends by itself, since a thread that is terminated while it still waits for its
    * device takes the whole process with it: Dawn aborts.
    */
-  #lose(why: string): void {
+  #lose(why: string, outOfMemory: boolean): void {
     if (this.#closed) return;
-    const error = new DeviceLostError(why);
-    this.#onWarning?.(why);
+    const error = outOfMemory ? new DeviceMemoryError(why) : new DeviceLostError(why);
+    if (!outOfMemory) this.#onWarning?.(why);
     const running = [...this.#pending.keys()];
     const ended = this.call("dispose", undefined).catch(() => undefined);
     this.#closed = error;
@@ -251,7 +252,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
     this.#watch.hear();
     if (message.kind === "pong") return;
     if (message.kind === "lost") {
-      this.#lose(message.why);
+      this.#lose(message.why, message.outOfMemory);
       return;
     }
     if (message.kind === "hasWork") {

@@ -1,9 +1,9 @@
-// What work on the engine's thread needs from that thread.
+// The control of work on the engine's thread.
 
-/** What a running generation needs from its thread. */
+/** The calls that a running generation makes on its thread. */
 export interface RunControl {
   readonly aborted: boolean;
   /** Lets in pending messages, such as an abort. */
-  breathe(): Promise<void>;
+  yieldThread(): Promise<void>;
   now(): number;
 }

@@ -15,7 +15,7 @@ export interface Candidates {
   best: number;
   /** Probability of the last drawn token among its candidates. */
   drawnProbability: number;
-  /** [vocab] 0, 1, 2, ...: the value of `ids` as long as nothing was dropped. Never written. */
+  /** [vocab] 0, 1, 2, ...: the value of `ids` while all tokens are candidates. Never written. */
   readonly everyId: Int32Array;
   /** [vocab] each: a filter builds its new list in the one that is not `ids`. Allocated at first use. */
   readonly lists: [Int32Array | undefined, Int32Array | undefined];
@@ -101,8 +101,8 @@ export function keepTopK(candidates: Candidates, logits: Float32Array, k: number
 }
 
 /**
- * Locally typical sampling (Meister et al. 2022): keeps the candidates whose surprise -ln p is nearest to the expected
- * surprise (the entropy), as few as together exceed probability p.
+ * Locally typical sampling (Meister et al. 2022): keeps the candidates whose surprise -ln p is nearest to the expected surprise
+ * (the entropy), the fewest that together exceed probability p.
  */
 export function keepTypical(candidates: Candidates, logits: Float32Array, p: number): void {
   if (p >= 1) return;
@@ -298,7 +298,7 @@ function keepUntil(
   }
 }
 
-/** How many of the first `count` ids reach `target` (or exceed it); undefined if all together do not. */
+/** The number of first ids that together reach `target` (or exceed it), of `count`; undefined if all together do not. */
 function countUntil(
   ids: Int32Array,
   count: number,

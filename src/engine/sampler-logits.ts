@@ -62,7 +62,7 @@ export function forbidFarBelow(candidates: Candidates, logits: Float32Array, n: 
   if (!candidates.sorted) forgetOrder(candidates);
 }
 
-/** -Infinity for every token without a bit, and for those beyond the mask: embedding tables are padded. */
+/** Sets -Infinity for every token without a bit, and for tokens beyond the mask: embedding tables are padded. */
 export function forbidTokens(
   logits: Float32Array, // [vocab]
   mask: Uint32Array, // one bit for each token

@@ -3,8 +3,7 @@
 // string ("edskypmxt").
 
 import { byName } from "../base/by-name.ts";
-import { UsageError } from "../base/errors.ts";
-import { show } from "../base/show.ts";
+import { OptionError } from "../base/errors.ts";
 
 export type SamplerName =
   | "penalties"
@@ -17,7 +16,7 @@ export type SamplerName =
   | "xtc"
   | "temperature";
 
-/** In the default order. */
+/** The letters in the default order. */
 const letters: Readonly<Record<SamplerName, string>> = {
   penalties: "e",
   dry: "d",
@@ -71,10 +70,8 @@ function known(table: ReadonlyMap<string, SamplerName>, key: string, got: string
   return name;
 }
 
-function wrong(got: unknown): UsageError {
-  const shown = show(got);
+function wrong(got: unknown): OptionError {
   const short = Object.values(letters).join("");
-  return new UsageError(
-    `sampling: option "samplers": got ${shown}, expected a list of ${names.join(", ")}, or a string of their letters such as "${short}"`,
-  );
+  const expected = `a list of ${names.join(", ")}, or a string of their letters such as "${short}"`;
+  return new OptionError("samplers", got, expected);
 }

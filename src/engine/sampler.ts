@@ -21,7 +21,7 @@ import type { NextAdjustment, NextDraw } from "../graph/batch.ts";
 import { certainly, drawnProbabilities } from "./drawn-probabilities.ts";
 import { createDry, type Dry, type DryBreaker } from "./dry.ts";
 import { Mirostat } from "./mirostat.ts";
-import { NonsenseError } from "./nonsense.ts";
+import { NonFiniteError } from "./non-finite.ts";
 import { createPenalties, type Penalties } from "./penalties.ts";
 import { createRng, type ForeseenRng } from "./rng.ts";
 import {
@@ -52,7 +52,7 @@ export interface SamplerReport {
    * undefined = none, which saves a pass over the vocabulary.
    */
   logprobs?: number | undefined;
-  /** Whether log-probabilities are those of the draw instead of the model's own. */
+  /** Whether log-probabilities are the draw's instead of the model's own. */
   drawn?: boolean | undefined;
 }
 
@@ -96,14 +96,14 @@ class ChainSampler implements Sampler {
   readonly #biases: Float64Array;
   readonly #candidates: Candidates;
   readonly #logprobs: RawLogprobs | undefined;
-  /** How many alternatives of the draw to report; undefined: none. */
+  /** The number of alternatives of the draw to report; undefined: none. */
   readonly #drawn: number | undefined;
   readonly #dry: Dry | undefined;
   readonly #mirostat: Mirostat | undefined;
   readonly #steps: readonly SamplerName[];
   /** The temperature of the draw: if it is the last step, logits need not be changed. */
   readonly #lastTemperature: number;
-  /** Whether the best logit is always chosen, whatever the filters do. */
+  /** Whether the best logit is always chosen, with any filters. */
   readonly #isGreedy: boolean;
 
   constructor(
@@ -145,12 +145,12 @@ class ChainSampler implements Sampler {
     for (let i = 0; i < count; i++) logits[ids[i]!] = values[i]!;
     const best = checkedBest(logits, ids[0]!);
     if (this.#isGreedy) return best;
-    // What is left after top-k, the first step.
+    // The candidates left after top-k, the first step.
     takeBest(this.#candidates, ids, count);
     return this.#drawFrom(logits, 1, true);
   }
 
-  /** From the best of the tokens that are not adjusted, and all others: no token beside them can be among the best afterwards. */
+  /** Takes the best of the unadjusted tokens and all adjusted ones: no other token can be among the best afterwards. */
   #fromAdjusted({ ids, logits: values, adjusted }: BestLogits, logits: Float32Array): number {
     let count = 0;
     for (; count < this.best && ids[count]! >= 0; count++) logits[ids[count]!] = values[count]!;
@@ -179,7 +179,7 @@ class ChainSampler implements Sampler {
     return true;
   }
 
-  /** Tokens with a bias, and those that penalties change after so many further ones, which are not known; false: there is no room. */
+  /** Lists tokens with a bias, and tokens that penalties change after this many further, unknown ones; false: there is no room. */
   #listKnown(target: AdjustedList, after: number): boolean {
     const { logitBias } = this.#settings;
     for (let i = 0; i < this.#biasIds.length; i++) {
@@ -290,7 +290,7 @@ class ChainSampler implements Sampler {
       scaleLogits(candidates, logits, this.#temperature(candidates, logits)),
   };
 
-  /** See Sampler.best: nothing may compare logits before top-k has kept some. */
+  /** See Sampler.best: no filter may compare logits before top-k has kept some. */
   #bestNeeded(): number {
     if (this.#isGreedy) return 1;
     const { topK } = this.#settings;
@@ -412,8 +412,8 @@ function checkedBest(logits: Float32Array, best: number): number {
   );
 }
 
-function badLogit(id: number, logit: number): NonsenseError {
-  return new NonsenseError(
+function badLogit(id: number, logit: number): NonFiniteError {
+  return new NonFiniteError(
     `sampler: the logit of token ${id} is ${logit}, expected a number: the model computed nonsense ` +
       "(damaged weights or an overflow), or a penalty is extreme",
   );

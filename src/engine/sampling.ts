@@ -4,35 +4,15 @@
 import type { BestLogits } from "../backends/backend.ts";
 import type { AdjustedList } from "../graph/adjusted-list.ts";
 import type { NextDraw } from "../graph/batch.ts";
+import type { SamplingNumber } from "../options/sampling.ts";
 import type { SamplerName } from "./sampler-names.ts";
 
-export interface SamplerSettings {
-  temperature: number;
-  topK: number;
-  topP: number;
-  minP: number;
-  typicalP: number;
-  topNSigma: number;
-  xtcProbability: number;
-  xtcThreshold: number;
-  dynatempRange: number;
-  dynatempExponent: number;
-  mirostat: number;
-  mirostatTau: number;
-  mirostatEta: number;
-  repeatPenalty: number;
-  repeatLastN: number;
-  frequencyPenalty: number;
-  presencePenalty: number;
-  dryMultiplier: number;
-  dryBase: number;
-  dryAllowedLength: number;
-  dryPenaltyLastN: number;
+/** Numbers are those of the rows of src/options/sampling.ts. */
+export interface SamplerSettings extends Record<SamplingNumber, number> {
   drySequenceBreakers: readonly string[];
   /** The steps, in order. */
   samplers: readonly SamplerName[];
   logitBias: ReadonlyMap<number, number>;
-  seed: number;
 }
 
 export interface SampledToken {
@@ -60,8 +40,8 @@ export interface Sampler {
    */
   sample(logits: Float32Array, mask?: TokenMask): SampledToken;
   /**
-   * How many of the best logits are enough to choose a token, beside those of adjusted tokens; 0: all are needed, and sampleBest() must
-   * not be called. It depends on the options alone, so it is the same for every token.
+   * The number of best logits that are enough to choose a token, beside those of adjusted tokens; 0: all are needed, and sampleBest()
+   * must not be called. It depends on the options alone, so it is the same for every token.
    */
   readonly best: number;
   /** Whether it adjusts logits of some tokens (penalties, DRY, biases), which sampleBest() needs then. */
@@ -71,15 +51,15 @@ export interface Sampler {
    * they are too many; all logits are needed then, this time.
    */
   listAdjusted(target: AdjustedList, draft: Int32Array, drafted: number): boolean;
-  /** The same token as sample() would choose, without a mask. `logits` ([vocab]) is overwritten where the best and adjusted ones are. */
+  /** Chooses the same token as sample() would, without a mask. `logits` ([vocab]) is overwritten at the best and adjusted tokens. */
   sampleBest(best: BestLogits, logits: Float32Array): SampledToken;
-  /** How it will choose the next tokens, where that is easily said: see NextDraw. */
+  /** The way it will choose the next tokens, if that has a simple form: see NextDraw. */
   readonly draw?: NextDraw | undefined;
   /** Tells the sampler about a token that is now part of the text (prompt tokens too), for the penalties. */
   accept(id: number): void;
   /**
-   * Goes on as if it had chosen this many tokens; accept() tells it which. False, and nothing has changed: what it does next depends
-   * on the logits of those tokens, so they must be chosen again.
+   * Continues as if it had chosen this many tokens; accept() tells it which. False, and nothing has changed: its next choice depends on
+   * the logits of those tokens, so they must be chosen again.
    */
   skip(count: number): boolean;
   /** The seed in use: with the same options and logits, it gives the same tokens again. */

@@ -1,12 +1,12 @@
 // Continuous batching: puts tokens of all running generations into one batch, so that the weights are read once for
 // all of them. Generations join and leave at every batch; none knows about the others.
 //
-// A batch takes one token of every decoding sequence, then prompt tokens, as many as fit (prompt-order.ts). While others decode, prompt
-// tokens are limited to `promptChunk`, rounded up to fill the backend's tiles, so that a long prompt does not stall
-// the others. Decoding sequences that did not fit come first in the next batch. Drafted tokens (speculate/) come after the tokens that every
-// decoding sequence must compute; those that do not fit are left out. A batch starts when all participants have asked for
-// it; a participant that is busy elsewhere is waited for at most a millisecond, a prompt that has begun for three. Where a device computes, so are prompts that
-// are about to come, by one that would leave room in the batch. Background work (background.ts) gets what is left.
+// A batch takes one token of every decoding sequence, then prompt tokens, as many as fit (prompt-order.ts). While others decode, prompt tokens are limited to
+// `promptChunk`, rounded up to fill the backend's tiles, so that a long prompt does not stall the others. Decoding sequences that did not fit come first in the
+// next batch. Drafted tokens (speculate/) come after the tokens that every decoding sequence must compute; those that do not fit are left out. A batch starts
+// when all participants have asked for it; a participant that is busy elsewhere is waited for at most a millisecond, a prompt that has begun for three. On a
+// device, a prompt that would leave room in the batch also waits for prompts that are about to come. Background work (background.ts) gets the tokens that are
+// left.
 
 import type { Backend, BatchPhase } from "../backends/backend.ts";
 import { AbortedError, ContextError } from "../base/errors.ts";
@@ -48,9 +48,9 @@ export interface SchedulerParts {
   /** Called after each batch. */
   onBatch?(): void;
   readonly laps: Laps | undefined;
-  /** Learns what batches take. */
+  /** Learns the times of batches. */
   readonly costs?: BatchCosts | undefined;
-  /** The same of batches with foreground tokens in them, for background ones. Default: more tokens take no longer. */
+  /** The times of batches with foreground tokens in them, for background ones. Default: more tokens take no longer. */
   readonly sharedCosts?: SharedCosts | undefined;
   /** Before and after each batch; undefined: no other engine shares the cores. */
   readonly turn?: Pick<CoreTurn, "take" | "wait" | "begin" | "release" | "end"> | undefined;
@@ -60,18 +60,18 @@ export interface SchedulerParts {
   promptsCome?(): boolean;
 }
 
-/** Timers of a millisecond for which a batch waits for those who are about to ask, beside the first. */
+/** Timers of a millisecond, beside the first, for which a batch waits for generations that are about to ask. */
 const MORE_TIMERS = 2;
 
 export class Scheduler {
   readonly #parts: SchedulerParts;
-  /** In order of arrival. */
+  /** The waiting jobs in order of arrival. */
   #waiting: Job[] = [];
   /** Number of batches computed, and the sum of their sequences. */
   batches = 0;
   batchSequences = 0;
   #participants = 0;
-  /** Those of them that are foreground. */
+  /** The foreground ones among them. */
   #foreground = 0;
   readonly #share: BackgroundShare;
   readonly #order = new PromptOrder();
@@ -92,7 +92,7 @@ export class Scheduler {
     this.#share = new BackgroundShare(parts.sharedCosts);
   }
 
-  /** Generations whose tokens are in a batch beside those of another: for a foreground one, those that do not give way to it. */
+  /** The generations with tokens in the same batches as another one: for a foreground generation, only the ones that do not yield to it. */
   neighbours(place: BackgroundPlace | undefined): number {
     return (place ? this.#participants : this.#foreground) - 1;
   }
@@ -121,9 +121,8 @@ export class Scheduler {
   }
 
   /**
-   * Appends up to one batch of tokens[from...] to the sequence and computes them. Returns how many were taken. Any
-   * error, an AbortedError (see AdvanceOptions.stop) included, leaves the sequence as it was. `place`: of background work,
-   * for which there is a YieldError as well.
+   * Appends up to one batch of tokens[from...] to the sequence and computes them. Returns the number of tokens taken. Any error, an AbortedError (see
+   * AdvanceOptions.stop) included, leaves the sequence as it was. `place`: for background work, which may also get a YieldError.
    */
   advance(
     sequence: Sequence,
@@ -161,19 +160,19 @@ export class Scheduler {
       this.#isPatient = false;
       if (this.#isRunning || this.#waiting.length === 0) return;
       if (this.#mayStart()) void this.#runBatch();
-      else if (this.#foreground === 0) this.wake(); // what comes is let in meanwhile
+      else if (this.#foreground === 0) this.wake(); // new jobs are let in meanwhile
     };
     setTimeout(start);
   }
 
-  /** Whether nobody is waited for: foreground generations do not wait for background ones. */
+  /** Whether the batch waits for no generation: foreground generations do not wait for background ones. */
   #haveAsked(): boolean {
     if (this.#waiting.length >= this.#participants) return true;
     if (this.#foreground === 0) return false;
     return this.#waiting.filter(({ place }) => !place).length >= this.#foreground;
   }
 
-  /** A device takes little longer for several prompts than for one: the first of those who come together does not go alone. */
+  /** A device takes little longer for several prompts than for one: the first of several simultaneous prompts is not computed alone. */
   #awaitsPrompts(): boolean {
     const { backend, batch, promptsCome } = this.#parts;
     if (!backend.computesApart || this.#patience <= 0 || !promptsCome?.()) return false;
@@ -193,7 +192,7 @@ export class Scheduler {
     return this.#foreground === 0 && !this.#isAnswering && !this.#parts.foregroundComes?.();
   }
 
-  /** Background jobs whose room others need are refused. */
+  /** Refuses background jobs if others need their room. */
   #letYield(): void {
     if (!this.#waiting.some(({ place }) => place?.mustYield)) return;
     const yielding = this.#waiting.filter(({ place }) => place?.mustYield);
@@ -289,7 +288,7 @@ export class Scheduler {
     return entries;
   }
 
-  /** The tokens that the batch may have with background ones; not above what it has: none. */
+  /** The number of tokens in the batch if background ones join; none join if it is not above the batch's own. */
   #backgroundTokens(foreground: readonly Job[]): number {
     const { batch } = this.#parts;
     const { maxTokens } = batch.limits;
@@ -312,7 +311,7 @@ export class Scheduler {
     }
   }
 
-  /** How many tokens of a job fit in the batch, with their outputs. */
+  /** The number of a job's tokens that fit in the batch, with their outputs. */
   #takes({ sequence, tokens, from, options }: Job, most: number): number {
     const { batch } = this.#parts;
     const left = tokens.length - from;
@@ -325,7 +324,7 @@ export class Scheduler {
     return Math.max(room, 0);
   }
 
-  /** Adds tokens of a job until the batch has `most`, and returns how many these are. */
+  /** Adds tokens of a job until the batch has `most`, and returns their number. */
   #add(job: Job, most: number): number {
     const { batch, makeRoom } = this.#parts;
     const { sequence, tokens, from, options } = job;
@@ -385,7 +384,7 @@ export class Scheduler {
     } finally {
       turn?.release(this.#participants > 0);
     }
-    // What was being computed before it was asked for took the time since the batch before it.
+    // Tokens computed before they were asked for took the time since the batch before them.
     const began = backend.wasAhead ? this.#computedAt : since;
     this.#parts.onBatch?.();
     this.batches++;
@@ -404,7 +403,7 @@ export class Scheduler {
       }
       first += count;
     }
-    // Reading logits is part of what a drafted token costs.
+    // A drafted token's cost includes reading its logits.
     if (batch.outputCount === batch.tokenCount && !tap) {
       costs?.note(batch.tokenCount, performance.now() - began);
     } else if (!decodes && !tap) {

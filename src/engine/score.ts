@@ -1,12 +1,12 @@
-// How well a model predicts a given text: the log-probability of every next token, and the most likely token. With a
-// base, also the divergence of its distributions from another model's at the same positions.
+// Scores a given text with a model: the log-probability of every next token, and the most likely token. With a base, also the
+// divergence of its distributions from another model's at the same positions.
 //
 // The logits stay on this thread. src/tools/perplexity/ computes perplexity, means and error bars from the results.
 
 import type { ScoreResult } from "../api/api.ts";
+import { contextAdvice } from "../base/context-advice.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
-import { contextAdvice } from "./context-advice.ts";
 import type { Engine } from "./engine.ts";
 import {
   compareWithRow,
@@ -14,7 +14,7 @@ import {
   summarizeLogits,
   writeLogprobRow,
 } from "./logprob-rows.ts";
-import { NonsenseError, overcome } from "./nonsense.ts";
+import { NonFiniteError, widenAndRecompute } from "./non-finite.ts";
 import { checkLogits } from "./prompt-checks.ts";
 import type { RunControl } from "./run-control.ts";
 
@@ -43,7 +43,7 @@ export async function score(
   const read = tokens.slice(0, -1); // no prediction is needed after the last token
   if (request.firstIsBos && addBos && bos !== undefined) read[0] = bos;
   const scores = new Scores(engine.vocabSize, request);
-  let nonsense: NonsenseError | undefined;
+  let nonsense: NonFiniteError | undefined;
   const { widenings } = engine;
   const running = await engine.open({
     tokens: [], // logits of many positions are needed, so nothing is reused
@@ -57,17 +57,17 @@ export async function score(
         onOutput: (index, read) => scores.take(index, (target) => read("logits", target)),
         stop: () => control.aborted,
       });
-      await control.breathe();
+      await control.yieldThread();
       if (control.aborted) throw new AbortedError("score()");
     }
   } catch (error) {
-    if (!(error instanceof NonsenseError)) throw error;
+    if (!(error instanceof NonFiniteError)) throw error;
     nonsense = error;
   } finally {
     engine.close(running);
   }
   if (!nonsense) return scores.result;
-  await overcome(nonsense, engine, { tokens: read, widenings }, control);
+  await widenAndRecompute(nonsense, engine, { tokens: read, widenings }, control);
   return await score(engine, request, control);
 }
 
@@ -105,7 +105,7 @@ class Scores {
     const next = tokens[index + 1]!;
     const summary = summarizeLogits(logits);
     if (!Number.isFinite(summary.logSumExp)) {
-      throw new NonsenseError(
+      throw new NonFiniteError(
         `score(): some logits after token ${index} are not numbers. The model's weights are damaged, or its values overflow`,
       );
     }

@@ -1,11 +1,11 @@
-// Decides where a text is tokenized or rendered. Small texts go to the engine's thread, which answers immediately.
-// Large texts, or many at a time, go to a text thread, so that no running generation stalls. That thread is started
-// when it is first needed, and opens the model's tokenizer and template itself. If it hangs it is terminated: the text
-// it was working on fails, and those behind it go to the next thread.
+// The text desk decides on which thread a text is tokenized or rendered. Small texts go to the engine's thread, which answers
+// immediately. Large texts, or many at a time, go to a text thread, so that no running generation stalls. That thread is started
+// when it is first needed, and opens the model's tokenizer and template itself. If it hangs it is terminated: its current text
+// fails, and later texts go to the next thread.
 
 import { AbortedError, LanternError, RestartingError } from "../base/errors.ts";
 import type { Program } from "../grammar/program.ts";
-import type { GrammarSource } from "../grammar/source.ts";
+import type { GrammarText } from "../grammar/source.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import type { TextMethods, TextRequest } from "./protocol.ts";
 import { type EngineLine, Line } from "./rpc.ts";
@@ -19,10 +19,10 @@ type SharedMethod = Exclude<keyof TextMethods, "open" | "dispose" | "compileProg
  */
 const ENGINE_UNITS = 8192;
 
-/** How often a text is retried that waited behind others at which a thread hung. */
+/** The number of retries of a text that waited behind others at which a thread hung. */
 const MOST_TRIES = 5;
 
-/** How a request is sent. */
+/** A request of a text thread. */
 interface TextCall {
   readonly signal?: AbortSignal;
   readonly isBackground: boolean;
@@ -54,7 +54,7 @@ export class TextDesk {
     this.#thread = thread;
   }
 
-  /** Sends a request of so many units to the right thread. */
+  /** Sends a request of this many units to the right thread. */
   async call<M extends SharedMethod>(
     method: M,
     params: TextMethods[M]["params"],
@@ -73,7 +73,7 @@ export class TextDesk {
     }
   }
 
-  /** Whether nothing is being worked on. */
+  /** Whether no text is being worked on. */
   get isIdle(): boolean {
     return this.#running === 0;
   }
@@ -92,7 +92,7 @@ export class TextDesk {
   }
 
   /** Compiles a grammar that would take long on the engine's thread; undefined: there is no other. */
-  async compile(source: GrammarSource): Promise<Program | undefined> {
+  async compile(source: GrammarText): Promise<Program | undefined> {
     this.#running++;
     try {
       return (await this.#callThread("compileProgram", { source }, { isBackground: false }))
@@ -120,7 +120,7 @@ export class TextDesk {
     }
   }
 
-  /** Whether so much more text is too much for the engine's thread. */
+  /** Whether this much more text is too much for the engine's thread. */
   isLarge(units: number): boolean {
     return this.#given + units > ENGINE_UNITS;
   }

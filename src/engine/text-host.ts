@@ -2,13 +2,13 @@
 // text-desk.ts sends here instead of to the engine's thread.
 
 import type { Check } from "../base/check.ts";
+import { errorToFacts } from "../base/error-facts.ts";
 import { AbortedError, DisposedError } from "../base/errors.ts";
 import type { EnginePort } from "../platform/platform.ts";
 import { schemaOptions } from "./grammars.ts";
 import {
   ABORT_FLAGS,
   BEATS,
-  errorToFacts,
   type FromEngine,
   type TextMethods,
   type TextRequest,
@@ -51,7 +51,8 @@ export function serveText(
     answerFormat: () => answerFormatOf(side()),
     compileProgram: async ({ source }) => {
       const { compileProgram } = await import("../grammar/program.ts");
-      return compileProgram(source, side().tokenizer, schemaOptions);
+      const { sourceOfText } = await import("../grammar/source.ts");
+      return compileProgram(sourceOfText(source), side().tokenizer, schemaOptions);
     },
     applyTemplate: ({ messages, options }, check) =>
       renderMessages(side(), messages, options, check),

@@ -49,15 +49,15 @@ export class TextOutput {
 }
 
 /**
- * Tokens as events, at once or later. Where a device computes apart from this thread, the next batch is submitted first, and what
- * callers see of the tokens before it is made meanwhile.
+ * Tokens as events, at once or later. If a device computes apart from this thread, the next batch is submitted first, and the
+ * callers' events of earlier tokens are made meanwhile.
  */
 export class TokenEvents {
   readonly #engine: Engine;
   readonly #text: TextOutput;
   readonly #logprobs: number | undefined;
   readonly #emit: (event: TokenEvent) => void;
-  /** Whether events wait for send(). Not where a stop string decides what is computed next. */
+  /** Whether events wait for send(). They do not if a stop string decides what is computed next. */
   readonly areLate: boolean;
   readonly #waiting: SampledToken[] = [];
   /** So many more tokens are known to the caller already: they are part of the text, but no events. */
@@ -84,7 +84,7 @@ export class TokenEvents {
     else this.#send(token);
   }
 
-  /** Sends what waits. It never throws: finish() does. */
+  /** Sends the waiting events. */
   readonly send = (): void => {
     try {
       for (const token of this.#waiting) this.#send(token);
@@ -94,7 +94,7 @@ export class TokenEvents {
     this.#waiting.length = 0;
   };
 
-  /** The same, at a place where an error belongs to this generation. */
+  /** The same, at a point where an error belongs to this generation. */
   finish(): void {
     if (this.#waiting.length > 0) this.send();
     if (this.#failure !== undefined) throw this.#failure;

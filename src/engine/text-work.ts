@@ -3,19 +3,19 @@
 // The engine's thread does it for small texts (host.ts), the text thread for large ones (text-host.ts): a megabyte
 // takes a second, and no generation should stall that long.
 
+import type { AnswerFormat } from "../api/answer-format.ts";
 import type { ChatMessage, TemplateOptions } from "../api/api.ts";
 import type { Check } from "../base/check.ts";
 import { UsageError } from "../base/errors.ts";
 import type { RenderedPrompt } from "../base/rendered-prompt.ts";
 import { deriveAnswerFormat } from "../chat/answer/derive.ts";
-import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import { pairTokens } from "../tokenizers/pair.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import type { Prompt, TokenList, TokenPieces } from "./protocol.ts";
 
 export interface TextSide {
-  /** For messages. */
+  /** Its name, for messages. */
   readonly name: string;
   readonly tokenizer: Tokenizer;
   readonly template: ChatTemplate | undefined;

@@ -38,8 +38,8 @@ function sampleOf({ byteLength }: TensorInfo): { start: number; length: number }
 }
 
 /**
- * The same file, which remembers the samples of what is read of it: when the weights are loaded, their fingerprint costs no reads of its
- * own. Over HTTP each of them is a request.
+ * The same file, which remembers samples of the bytes that are read: when the weights are loaded, their fingerprint costs no reads of
+ * its own. Over HTTP each read is a request.
  */
 export function withSamples(file: ModelFile): ModelFile {
   const seen = new Map<string, { bytes: Uint8Array; has: boolean[] }>();

@@ -1,9 +1,9 @@
-// A model file whose float matrices are F16, whatever they are in the file: for `open()` with weights "f16", in half the
-// memory of F32. It is the same model as the file that "lantern quantize" writes as F16, bit for bit.
+// A model file with its float matrices as F16, from any type in the file: for `open()` with weights "f16", in half the memory of
+// F32. It is the same model as the file that "lantern quantize" writes as F16, bit for bit.
 //
-// A tensor's type is needed before memory is laid out, so all these matrices are read twice: once to see whether F16 can
-// hold them (src/dtypes/half-range.ts), once into the backend's memory. Those that F16 cannot hold stay as they are.
-// Only a piece of one tensor is in memory besides.
+// A tensor's type is needed before memory is laid out, so all these matrices are read twice: once to see whether F16 can hold them
+// (src/dtypes/half-range.ts), once into the backend's memory. Matrices that F16 cannot hold stay as they are. The extra memory is a
+// piece of one tensor.
 
 import { UsageError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
@@ -26,9 +26,9 @@ export interface ScanWatch {
 
 export interface HalfWeights {
   readonly file: ModelFile;
-  /** How many matrices are F16 now. */
+  /** The number of matrices that are F16 now. */
   readonly changed: number;
-  /** Those that stay as they are, each with the reason. */
+  /** The matrices that stay as they are, each with the reason. */
   readonly kept: readonly KeptTensor[];
 }
 
@@ -38,7 +38,7 @@ export interface KeptTensor {
   readonly problem: string;
 }
 
-/** The matrices that can become F16: those of wider float types. */
+/** The matrices that can become F16: the ones of wider float types. */
 export function halfCandidates({ tensors }: Pick<ModelFile, "tensors">): TensorInfo[] {
   return [...tensors.values()].filter(
     (tensor) => isHeldAsHalf(tensor, halfType) && isQuantizable(tensor),
@@ -65,7 +65,7 @@ export function tensorsAsHalves(
   return new Map([...tensors, ...changed]);
 }
 
-/** Reads all candidates, and returns the file with those that fit as F16. It closes with the original. */
+/** Reads all candidates, and returns the file with the fitting ones as F16. It closes with the original. */
 export async function asHalves(file: ModelFile, watch: ScanWatch): Promise<HalfWeights> {
   const candidates = halfCandidates(file);
   const total = candidates.reduce((sum, { byteLength }) => sum + byteLength, 0);
@@ -182,7 +182,7 @@ class FloatPieces {
 /** Kept tensors that a warning names; ModelInfo.heldAs has all of them. */
 const mostNamed = 3;
 
-/** What a user should know of it: one sentence, or none. */
+/** The warnings about it for users: one sentence, or none. */
 export function halfWarnings({ changed, kept }: HalfWeights): string[] {
   if (changed + kept.length === 0) {
     return ["weights f16: no matrix of this model is F32 or BF16, so nothing changes"];

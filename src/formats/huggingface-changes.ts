@@ -1,7 +1,7 @@
 // Tensors of a Hugging Face folder that GGUF stores in another form: split, joined, transposed, reshaped, or with other values.
 //
-// The tables of names (huggingface-families.ts) say which; the functions here are what they are made of. Splitting and
-// reordering rows needs no work: the new tensor records where its parts are. Other changes are made while a tensor is read
+// The tables of names (huggingface-families.ts) list them; the functions here build those tables. Splitting and reordering rows
+// needs no work: the new tensor records the locations of its parts. Other changes are made while a tensor is read
 // (huggingface-read.ts).
 
 import { FormatError } from "../base/errors.ts";
@@ -13,7 +13,7 @@ import { packedBytes } from "./packed-bytes.ts";
 
 const floats: DType = dtypeByName("f32")!;
 
-/** How the values of a tensor are made of the stored ones. */
+/** The way the values of a tensor are made of the stored ones. */
 export type Change =
   | { readonly kind: "each"; readonly of: (value: number, index: number) => number }
   /** Row r of each matrix is column `first + r * step` of the stored one. */
@@ -37,11 +37,11 @@ export interface Presented {
   readonly name: string;
   readonly tensor: TensorInfo;
   readonly change?: Change;
-  /** What the change reads, if not the tensor as the folder has it. */
+  /** The tensor that the change reads, if it is not the folder's own. */
   readonly stored?: TensorInfo;
 }
 
-/** GGUF's name of a tensor, or what becomes of it. */
+/** GGUF's name of a tensor, or the change of it. */
 export type Target =
   | string
   | ((
@@ -61,7 +61,7 @@ const changed =
     return [{ name, tensor: changedTensor, change: { kind: "each", of } }];
   };
 
-/** Norms whose weight is stored as its difference from 1. */
+/** Norms with a weight that is stored as its difference from 1. */
 export const plusOne: (name: string) => Target = changed(
   (value) => value + 1,
   (shape) => shape,
@@ -112,7 +112,7 @@ export function transposedTurns(first: string, second: string): Target {
   return (tensor) => [columnsOf(tensor, first, 0, 2, 2), columnsOf(tensor, second, 1, 2, 2)];
 }
 
-/** Of `shares` tensors with the same number of columns, one. */
+/** The columns of one of `shares` tensors with the same number of columns. */
 function columnsOf(
   tensor: TensorInfo,
   name: string,
@@ -131,7 +131,7 @@ function columnsOf(
   return { name, tensor: { ...tensor, shape: turned, byteLength }, change };
 }
 
-/** The values of a vector by turns: every second one is of the first tensor. [.., 2 * n] becomes [.., n] twice. */
+/** The interleaved values of two vectors: every second one belongs to the first tensor. [.., 2 * n] becomes [.., n] twice. */
 export function turns(first: string, second: string): Target {
   return (tensor) =>
     [first, second].map((name, i) => {
@@ -193,7 +193,7 @@ export function scaled(name: string, ...factors: readonly number[]): Target {
   return (tensor) => [times(name, tensor, () => factors)];
 }
 
-/** Every value times the product of the factors of its place, each product rounded to a float, as torch does. */
+/** Every value times the product of the factors at its index, each product rounded to a float, as torch does. */
 export function times(
   name: string,
   tensor: TensorInfo,

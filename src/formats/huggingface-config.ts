@@ -1,4 +1,4 @@
-// Values of config.json, checked: what is there must be what it should be, and null counts as absent.
+// Values of config.json, checked: a value must have its expected type, and null counts as absent.
 
 import { FormatError } from "../base/errors.ts";
 import { describe, field, isObject, type JsonObject } from "./json.ts";
@@ -49,8 +49,8 @@ export function flagOf(config: JsonObject, key: string): boolean {
 }
 
 /**
- * What is said of rope: rope_parameters in newer configurations, where layers with a window may have their own, and rope_scaling
- * in older ones.
+ * The parameters of rope: rope_parameters in newer configurations, in which layers with a window may have their own, and
+ * rope_scaling in older ones.
  */
 export function ropeOf(config: JsonObject): JsonObject {
   const key = ropeKey(config);

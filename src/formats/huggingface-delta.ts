@@ -1,5 +1,5 @@
-// Hugging Face folders: Qwen's hybrids of gated delta nets and attention. The names of their tensors, and what llama.cpp's converter
-// makes of config.json. huggingface-families.ts has the table.
+// Hugging Face folders: Qwen's hybrids of gated delta nets and attention. The names of their tensors, and the metadata that
+// llama.cpp's converter makes of config.json. huggingface-families.ts has the table.
 
 import {
   decay,

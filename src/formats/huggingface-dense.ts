@@ -1,5 +1,5 @@
-// Hugging Face folders: Dense models that are like Llama: one feed-forward, rotary positions. The names of their tensors, and what llama.cpp's converter
-// makes of config.json. huggingface-families.ts has the table.
+// Hugging Face folders: Dense models that are like Llama: one feed-forward, rotary positions. The names of their tensors, and the metadata that
+// llama.cpp's converter makes of config.json. huggingface-families.ts has the table.
 
 import {
   type Presented,
@@ -87,7 +87,19 @@ export const llama: HuggingFaceArchitecture = {
   keys: ({ hidden_act }) => (hidden_act === "relu" ? { hidden_activation: text("relu") } : {}),
 };
 
-export const qwen2: HuggingFaceArchitecture = { name: "qwen2", tensors: llamaNames };
+/** Mistral's shape, with a ReLU on gate and up (dReLU). */
+export const bamboo: HuggingFaceArchitecture = {
+  name: "llama",
+  tensors: llamaNames,
+  activations: ["relu"],
+  keys: () => ({ hidden_activation: text("drelu") }),
+};
+
+export const qwen2: HuggingFaceArchitecture = {
+  name: "qwen2",
+  tensors: llamaNames,
+  defaults: { attention_bias: true },
+};
 
 const qwen3Plain: HuggingFaceArchitecture = { name: "qwen3", tensors: llamaNames };
 
@@ -114,12 +126,14 @@ export const gemma: HuggingFaceArchitecture = {
   name: "gemma",
   tensors: shiftedNorms(llamaNames),
   activations: gelu,
+  defaults: { tie_word_embeddings: true },
 };
 
 export const gemma2: HuggingFaceArchitecture = {
   name: "gemma2",
   tensors: shiftedNorms(named(llamaNames, postNorms)),
   activations: gelu,
+  defaults: { tie_word_embeddings: true },
   settings: softcaps,
 };
 
@@ -127,7 +141,7 @@ export const gemma3: HuggingFaceArchitecture = {
   name: "gemma3",
   tensors: shiftedNorms(named(llamaNames, postNorms)),
   activations: gelu,
-  // What Gemma's own files leave out.
+  // Values that Gemma's own files leave out.
   defaults: {
     hidden_activation: "gelu_pytorch_tanh",
     num_attention_heads: 8,
@@ -150,7 +164,7 @@ export const phi: HuggingFaceArchitecture = {
     { "self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down" },
     { global: { ...llamaNames.global, final_layernorm: "output_norm" } },
   ),
-  defaults: { partial_rotary_factor: 0.5 },
+  defaults: { partial_rotary_factor: 0.5, attention_bias: true },
 };
 
 export const phi3: HuggingFaceArchitecture = {
@@ -199,7 +213,11 @@ export const cohere2: HuggingFaceArchitecture = {
   }),
 };
 
-export const smollm3: HuggingFaceArchitecture = { name: "smollm3", tensors: llamaNames };
+export const smollm3: HuggingFaceArchitecture = {
+  name: "smollm3",
+  tensors: llamaNames,
+  defaults: { tie_word_embeddings: true },
+};
 
 export const granite: HuggingFaceArchitecture = {
   name: "granite",
@@ -228,6 +246,7 @@ export const glm: HuggingFaceArchitecture = {
 export const ernie4_5: HuggingFaceArchitecture = {
   name: "ernie4_5",
   tensors: llamaNames,
+  defaults: { tie_word_embeddings: true },
   pairs: "stored",
 };
 
@@ -264,6 +283,7 @@ export const exaone4: HuggingFaceArchitecture = {
 export const minicpm: HuggingFaceArchitecture = {
   name: "minicpm",
   tensors: llamaNames,
+  defaults: { tie_word_embeddings: true },
   settings: [{ from: "scale_emb", to: ["embedding_scale"], type: "f32" }],
   keys: (config) => ({
     residual_scale: f32(

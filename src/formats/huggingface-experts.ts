@@ -13,10 +13,7 @@ export interface ExpertNames {
   readonly stems: readonly string[];
   /** a stem + ".E." + key for expert E, with ".weight" or ".bias", becomes "blk.N." + value. */
   readonly each: Readonly<Record<string, string>>;
-  /**
-   * A stem + "." + key: [experts, rows, cols], where the rows of an expert are those of these tensors, one after the
-   * other.
-   */
+  /** A stem + "." + key: [experts, rows, cols]; the rows of an expert are the rows of these tensors, one after the other. */
   readonly fused: Readonly<Record<string, readonly string[]>>;
 }
 

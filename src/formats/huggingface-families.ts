@@ -1,10 +1,11 @@
-// The families of models whose Hugging Face folders can be opened: one line each, by config.json's model_type. What is computed is
-// what llama.cpp's converter computes, so that a folder and the GGUF file that the converter makes of it are the same model.
+// The families of models whose Hugging Face folders can be opened: one line each, by config.json's model_type. The values are
+// computed as llama.cpp's converter does, so that a folder and the GGUF file that the converter makes of it are the same model.
 
 import { qwen3_5, qwen3_5Moe, qwen3Next } from "./huggingface-delta.ts";
 import {
   apertus,
   arcee,
+  bamboo,
   bitnet,
   cohere,
   cohere2,
@@ -60,11 +61,12 @@ import {
 import type { Family } from "./huggingface-names.ts";
 import { falconMamba, jamba, lfm2, lfm2Moe, mamba, mamba2 } from "./huggingface-recurrent.ts";
 
-/** By config.json's model_type. */
+/** The families by config.json's model_type. */
 export const architectures: ReadonlyMap<string, Family> = new Map<string, Family>([
   ["llama", llama],
   ["mistral", llama],
   ["mixtral", mixtral],
+  ["bamboo", bamboo],
   ["qwen2", qwen2],
   ["qwen3", qwen3],
   ["qwen2_moe", qwen2Moe],
@@ -139,7 +141,7 @@ export const architectures: ReadonlyMap<string, Family> = new Map<string, Family
   ["qwen3_5_moe_text", qwen3_5Moe],
 ]);
 
-/** By the first of config.json's architectures, where model_type does not tell: these come first. */
+/** The families by the first of config.json's architectures, for model_types that do not tell: these come first. */
 export const classes: ReadonlyMap<string, Family> = new Map<string, Family>([
   ["BitnetForCausalLM", bitnet],
   ["GrokForCausalLM", grok],

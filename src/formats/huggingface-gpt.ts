@@ -1,5 +1,5 @@
-// Hugging Face folders: GPT-2's generation: q, k and v in one matrix, a feed-forward without gate, learned positions or ALiBi. The names of their tensors, and what llama.cpp's converter
-// makes of config.json. huggingface-families.ts has the table.
+// Hugging Face folders: GPT-2's generation: q, k and v in one matrix, a feed-forward without gate, learned positions or ALiBi. The names of their tensors, and
+// the metadata that llama.cpp's converter makes of config.json. huggingface-families.ts has the table.
 
 import {
   type Presented,
@@ -27,7 +27,7 @@ const groupByGroup: Target = (tensor, config) => {
   return [regrouped(tensor, groups, heads / groups)];
 };
 
-/** Falcon's first models share one k and v between all heads, whatever num_kv_heads says. */
+/** Falcon's first models share one k and v between all heads, regardless of num_kv_heads. */
 function falconGroups(config: JsonObject): number {
   const isFirst = config.multi_query === true && config.new_decoder_architecture !== true;
   return isFirst ? 1 : numberIn(config, ["num_kv_heads", "n_head_kv"], 1);
@@ -120,6 +120,7 @@ export const starcoder2: HuggingFaceArchitecture = {
   name: "starcoder2",
   activations: gelu,
   tensors: named(llamaNames, { "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down" }),
+  defaults: { tie_word_embeddings: true, attention_bias: true },
 };
 
 export const gptBigcode: HuggingFaceArchitecture = {

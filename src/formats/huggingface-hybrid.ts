@@ -1,5 +1,5 @@
-// Hugging Face folders: hybrids of Mamba 2 and attention. The names of their tensors, and what llama.cpp's converter makes of
-// config.json. huggingface-families.ts has the table.
+// Hugging Face folders: hybrids of Mamba 2 and attention. The names of their tensors, and the metadata that llama.cpp's converter
+// makes of config.json. huggingface-families.ts has the table.
 
 import { byName } from "../base/by-name.ts";
 import {
@@ -246,6 +246,8 @@ export function nemotronH(config: JsonObject): HuggingFaceArchitecture {
         ]
       : [],
     keys: (own) => nemotronKeys(own, types, hasExperts),
+    present: () =>
+      types.flatMap((type, layer) => (type === "moe" ? [`blk.${layer}.ffn_gate_inp.weight`] : [])),
   };
 }
 
@@ -279,7 +281,7 @@ function nemotronKeys(
       numberIn(config, ["rms_norm_eps", "layer_norm_epsilon"], 1e-5),
     ),
     "rope.dimension_count": u32(headDim),
-    context_length: u32(1 << 20), // the converter's: nothing is rotated
+    context_length: u32(1 << 20), // the converter's: the model has no rotations
     "rope.scaling.finetuned": bool(false),
     "ssm.conv_kernel": u32(numberIn(config, ["conv_kernel"])),
     "ssm.state_size": u32(numberIn(config, ["ssm_state_size"])),

@@ -73,7 +73,7 @@ export function windowPattern(config: JsonObject): Record<string, MetadataEntry 
 
 export const gatings: Readonly<Record<string, number>> = byName({ softmax: 1, sigmoid: 2 });
 
-/** How experts' scores become weights. */
+/** The function that turns experts' scores into weights. */
 export function gating(config: JsonObject): MetadataEntry | undefined {
   const value = config.scoring_func ?? config.score_function;
   if (value === undefined || value === null) return undefined;

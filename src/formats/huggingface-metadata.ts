@@ -40,9 +40,9 @@ export interface HuggingFaceFiles {
 type Entries = Map<string, MetadataEntry>;
 
 export function architectureOf(config: JsonObject): HuggingFaceArchitecture {
-  const modelType = field(config, "model_type");
   const className = valueIn(config, ["architectures"]);
-  const first = Array.isArray(className) ? className[0] : undefined;
+  const first: unknown = Array.isArray(className) ? className[0] : undefined;
+  const modelType = field(config, "model_type") ?? typeOfClass(first);
   const found =
     classes.get(typeof first === "string" ? first : "") ??
     architectures.get(typeof modelType === "string" ? modelType : "");
@@ -54,7 +54,21 @@ export function architectureOf(config: JsonObject): HuggingFaceArchitecture {
   );
 }
 
-/** `listed`: keys whose values are tensors in the folder. */
+/** "Qwen2MoeForCausalLM" has model_type qwen2_moe, where config.json leaves that out. */
+function typeOfClass(className: unknown): unknown {
+  if (typeof className !== "string") return className;
+  const plain = (text: string) => text.replaceAll("_", "").toLowerCase();
+  const wanted = plain(className.slice(0, endOfKind(className)));
+  return [...architectures.keys()].find((type) => plain(type) === wanted) ?? className;
+}
+
+/** The index at which "ForCausalLM" or "LMHeadModel" begins. */
+function endOfKind(className: string): number {
+  const ends = ["LMHeadModel", "For"].map((end) => className.lastIndexOf(end));
+  return ends.find((at) => at > 0) ?? className.length;
+}
+
+/** `listed`: keys with values that are tensors in the folder. */
 export function huggingFaceMetadata(
   files: HuggingFaceFiles,
   name: string,
@@ -72,7 +86,7 @@ export function huggingFaceMetadata(
   const missing = family.without ?? [];
   const common = settings.map((setting) =>
     setting.required && missing.includes(setting.to[0]!)
-      ? { from: setting.from, to: setting.to, type: setting.type }
+      ? { ...setting, required: undefined }
       : setting,
   );
   // Lists of numbers are the family's own affair.
@@ -102,7 +116,7 @@ function addEpsilon(entries: Entries, arch: string): void {
 /** With another activation than its architecture's, a model would load and generate nonsense. */
 function checkActivation(config: JsonObject, { activations }: HuggingFaceArchitecture): void {
   const known = activations ?? ["silu", "swish"];
-  // Where there are two, the second is what is computed, and the first an old name of it.
+  // If there are two, the second is computed, and the first is an old name of it.
   const key = ["hidden_activation", "hidden_act", "activation_function", "activation"].find(
     (each) => typeof field(config, each) === "string",
   );
@@ -162,9 +176,11 @@ function numberOf(from: JsonObject, setting: Setting, path: string): number | un
   // JSON has no NaN, but 1e999 becomes Infinity.
   if (typeof value === "number" && Number.isFinite(value)) {
     if (setting.type === "f32") return Math.fround(value);
-    if (Number.isInteger(value) && value >= 0 && value <= 0xffff_ffff) return value;
+    if (Number.isInteger(value) && value >= 0 && value <= (setting.most ?? 0xffff_ffff))
+      return value;
   }
-  const expected = setting.type === "f32" ? "a finite number" : "a whole number below 2^32";
+  const whole = setting.most === undefined ? "below 2^32" : `up to ${setting.most}`;
+  const expected = setting.type === "f32" ? "a finite number" : `a whole number ${whole}`;
   const found = names.find((name) => field(from, name) === value) ?? names[0]!;
   throw configError(path + found, describe(value), expected);
 }
@@ -258,7 +274,7 @@ function addTokens(entries: Entries, files: HuggingFaceFiles): void {
   }
 }
 
-/** One id, a list of ids, or nothing. */
+/** One id, a list of ids, or no id. */
 function tokenIds(from: JsonObject, key: string, file: string): number[] {
   const value = field(from, key);
   if (value === undefined) return [];

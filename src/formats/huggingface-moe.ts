@@ -1,5 +1,5 @@
-// Hugging Face folders: Mixtures of experts. The names of their tensors, and what llama.cpp's converter
-// makes of config.json. huggingface-families.ts has the table.
+// Hugging Face folders: Mixtures of experts. The names of their tensors, and the metadata that llama.cpp's converter makes of
+// config.json. huggingface-families.ts has the table.
 
 import {
   mxfp4,
@@ -201,6 +201,7 @@ export const glm4Moe: HuggingFaceArchitecture = {
 export const ernie4_5Moe: HuggingFaceArchitecture = {
   name: "ernie4_5-moe",
   tensors: expertsNames,
+  defaults: { tie_word_embeddings: true },
   pairs: "stored",
   settings: [
     { from: "moe_num_experts", to: ["expert_count"], type: "u32" },
@@ -283,6 +284,7 @@ const latent: HuggingFaceArchitecture = {
   pairs: "stored",
   settings: [denseStart, sharedCount, expertScale],
   keys: latentKeys,
+  present: (config) => (config.q_lora_rank ? [] : ["blk.0.attn_q.weight"]),
 };
 export const deepseekV2: HuggingFaceArchitecture = latent;
 export const deepseekV3: HuggingFaceArchitecture = {
@@ -436,6 +438,8 @@ export function grok(config: JsonObject): HuggingFaceArchitecture {
       ...(isScaled ? grokRope : []),
     ],
     defaults: { attn_logit_softcapping: 30, router_logit_softcapping: 30, hidden_act: "gelu" },
+    // Grok 2 has a dense network beside its experts, which have a size of their own.
+    present: (own) => (own.moe_intermediate_size === undefined ? [] : ["blk.0.ffn_up.weight"]),
     keys: (own) => ({
       "rope.scaling.type": isScaled ? text("yarn") : undefined,
       "attention.output_scale": f32(

@@ -1,5 +1,5 @@
-// How Hugging Face's names become GGUF's: the parts that the families (huggingface-families.ts) are made of, and the keys of
-// config.json that most of them share.
+// The mapping of Hugging Face's names to GGUF's: the parts of the families (huggingface-families.ts), and the keys of config.json
+// that most of them share.
 
 import type { Presented, Target } from "./huggingface-changes.ts";
 import type { ExpertNames } from "./huggingface-experts.ts";
@@ -16,9 +16,9 @@ export interface HuggingFaceArchitecture {
   readonly activations?: readonly string[];
   /** Values of keys that a config.json may leave out. */
   readonly defaults?: JsonObject;
-  /** What the architecture computes, where a config.json could say something else. */
+  /** The architecture's values for keys that a config.json could set otherwise. */
   readonly fixed?: JsonObject;
-  /** Keys that this family needs not have, of those that are required. */
+  /** The required keys that this family may lack. */
   readonly without?: readonly string[];
   /** Numbers beside the common ones. */
   readonly settings?: readonly Setting[];
@@ -28,11 +28,13 @@ export interface HuggingFaceArchitecture {
   readonly constants?: (config: JsonObject) => readonly Presented[];
   /** GGUF's lists of numbers, one for each layer, by the names of the single values that the folder has after "layers.N.". */
   readonly listed?: Readonly<Record<string, string>>;
-  /** A reranker's labels: tokens whose rows of the output matrix are its classifier. */
+  /** The optional tensors of the architecture that a folder with this config.json has. */
+  readonly present?: (config: JsonObject) => readonly string[];
+  /** A reranker's labels: tokens with rows of the output matrix that form its classifier. */
   readonly labels?: readonly string[];
-  /** How a reranker reads a query and a document: {query}, {document}. */
+  /** A reranker's template for a query and a document: {query}, {document}. */
   readonly pairTemplate?: string;
-  /** The quant_method of folders whose tensors are packed as this family reads them. */
+  /** The quant_method of folders with tensors that are packed as this family reads them. */
   readonly packed?: readonly string[];
   /** "stored": GGUF has q and k as the folder has them. Default: pairs are half a head apart in the folder. */
   readonly pairs?: "stored";
@@ -51,7 +53,7 @@ export interface TensorNames {
   readonly experts?: ExpertNames;
 }
 
-/** A tensor as GGUF has it, under its own name if GGUF has none; nothing if it is ignored. */
+/** A tensor as GGUF has it, under its own name if GGUF has none; undefined if it is ignored. */
 export function presented(
   names: TensorNames,
   tensor: TensorInfo,
@@ -90,7 +92,7 @@ function lookUp<T>(table: Readonly<Record<string, T>>, key: string): T | undefin
   return Object.hasOwn(table, key) ? table[key] : undefined;
 }
 
-/** Of a model with pictures or sound, the configuration of its language model. */
+/** The configuration of the language model in a model with pictures or sound. */
 export function textConfig(config: JsonObject): JsonObject {
   const text = Object.hasOwn(config, "text_config") ? config.text_config : undefined;
   return isObject(text) ? { ...config, ...text } : config;
@@ -101,10 +103,12 @@ export type Family = HuggingFaceArchitecture | ((config: JsonObject) => HuggingF
 
 /** A number in config.json, under the first of these names that is there, and the "<architecture>." keys it becomes. */
 export interface Setting {
+  /** The largest value of a real model, where arrays of that length are made. */
+  readonly most?: number;
   readonly from: string | readonly string[];
   readonly to: readonly string[];
   readonly type: ScalarType & ("u32" | "f32");
-  readonly required?: true;
+  readonly required?: true | undefined;
 }
 
 export const settings: readonly Setting[] = [
@@ -112,6 +116,7 @@ export const settings: readonly Setting[] = [
     from: ["num_hidden_layers", "n_layer", "n_layers", "num_layers"],
     to: ["block_count"],
     type: "u32",
+    most: 1024,
     required: true,
   },
   {

@@ -1,4 +1,4 @@
-// Where a tensor of a Hugging Face folder belongs: the parts of its own name.
+// The layer and stem of a tensor of a Hugging Face folder: the parts of its name.
 
 /** "model.layers.3.rest": the number of the layer (undefined outside of them) and the rest. */
 const placed =
@@ -10,7 +10,7 @@ export function placeOf(name: string): { layer: number | undefined; rest: string
   return { layer: layer === undefined ? undefined : Number(layer), rest: rest! };
 }
 
-/** The name without what a model with pictures or sound puts before its language model. */
+/** The name without the prefix that a model with pictures or sound puts before its language model. */
 export function textName(name: string): string {
   return name.replace(/^(?:model\.)?(?:language_model|text_model)\.(?:model\.)?/, "model.");
 }

@@ -5,7 +5,7 @@ import { bytesFor } from "../dtypes/dtype.ts";
 import type { Change } from "./huggingface-changes.ts";
 import type { ModelFile, TensorInfo } from "./model-file.ts";
 
-/** What is read of a changed tensor: the stored one, and the change. */
+/** A changed tensor: the stored tensor to read, and the change. */
 export interface ChangedTensor {
   readonly stored: TensorInfo;
   readonly change: Change;

@@ -1,5 +1,5 @@
-// Hugging Face folders: Models with recurrent state: scans and convolutions, alone or beside attention. The names of their tensors, and what llama.cpp's converter
-// makes of config.json. huggingface-families.ts has the table.
+// Hugging Face folders: Models with recurrent state: scans and convolutions, alone or beside attention. The names of their tensors, and the metadata that
+// llama.cpp's converter makes of config.json. huggingface-families.ts has the table.
 
 import { decay, headDecay, reshaped, squeezed } from "./huggingface-changes.ts";
 import { numberIn, numbersIn, textsIn } from "./huggingface-config.ts";
@@ -9,7 +9,7 @@ import { expertsNames, llamaNames, named, sparseExpert } from "./huggingface-ten
 import type { JsonObject } from "./json.ts";
 import { arrayEntry, type MetadataEntry } from "./typed-metadata.ts";
 
-/** A number for each layer: KV heads of those with attention, 0 for those with a convolution. */
+/** A number for each layer: its KV heads if it has attention, 0 if it has a convolution. */
 function lfm2Keys(config: JsonObject): Record<string, MetadataEntry | undefined> {
   const kvHeads = numberIn(config, ["num_key_value_heads"]);
   const layers = numberIn(config, ["num_hidden_layers"]);
@@ -187,6 +187,13 @@ export const jamba: HuggingFaceArchitecture = {
       experts: { ...expertsNames.experts!, stems: ["feed_forward.experts"] },
     },
   ),
+  present: (config) => {
+    const at = (key: string, usual: number) => numberIn(config, [key], usual);
+    const [offset, period] = [at("expert_layer_offset", 1), at("expert_layer_period", 2)];
+    const layers = Array.from({ length: at("num_hidden_layers", 0) }, (_, layer) => layer);
+    const isSparse = (layer: number) => layer % period === offset && at("num_experts", 16) > 1;
+    return layers.filter(isSparse).map((layer) => `blk.${layer}.ffn_gate_inp.weight`);
+  },
   keys: (config) => {
     const embed = numberIn(config, ["hidden_size"]);
     const [offset, period] = ["attn_layer_offset", "attn_layer_period"].map((key) =>

@@ -1,5 +1,5 @@
-// The names of tensors in Hugging Face folders, by kind of model, and what becomes of those that GGUF stores in another form.
-// huggingface-families.ts says which family has which.
+// The names of tensors in Hugging Face folders, by kind of model, and the changes of tensors that GGUF stores in another form.
+// huggingface-families.ts assigns them to families.
 
 import { plusOne, reshaped, type Target } from "./huggingface-changes.ts";
 import type { ExpertNames } from "./huggingface-experts.ts";
@@ -25,7 +25,7 @@ export const llamaNames: TensorNames = {
     /rotary_emb\.inv_freq$|^(?:model\.)?(?:vision_tower|vision_model|multi_modal_projector|visual|mtp|mtp_block\.\d+|mtp_emb_norm\.\d+|mtp_hidden_norm\.\d+|mtp_linear_proj\.\d+)\./,
 };
 
-/** The same names with others in place of some. */
+/** The same names, with some replaced. */
 export function named(
   base: TensorNames,
   layer: TensorNames["layer"],

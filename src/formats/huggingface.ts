@@ -183,7 +183,7 @@ function ggufTensors(
   return { tensors, changes };
 }
 
-/** The classifier of a reranker that is a language model: the rows of its labels, in place of the output matrix. */
+/** The classifier of a reranker that is a language model: the rows of its labels, instead of the output matrix. */
 function addLabels(
   tensors: Map<string, TensorInfo>,
   { tokenizer }: HuggingFaceFiles,

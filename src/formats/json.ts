@@ -114,7 +114,7 @@ export function field(object: JsonObject, key: string): unknown {
   return Object.hasOwn(object, key) ? (object[key] ?? undefined) : undefined;
 }
 
-/** Describes a JSON value for a message in one short word or number, whatever its size. */
+/** Describes a JSON value of any size for a message, in one short word or number. */
 export function describe(value: unknown): string {
   if (value === undefined || value === null) return "nothing";
   if (Array.isArray(value)) return `an array of ${value.length}`;

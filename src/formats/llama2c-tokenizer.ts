@@ -7,7 +7,7 @@
 import { FormatError } from "../base/errors.ts";
 import type { ModelSource } from "../platform/platform.ts";
 
-/** No real vocabulary has longer tokens; this limits what is accepted as a tokenizer. */
+/** No real vocabulary has longer tokens; a file with longer ones is not accepted as a tokenizer. */
 const longestToken = 1016;
 
 /** Whether the bytes are exactly `vocabSize` tokens, with finite scores. */

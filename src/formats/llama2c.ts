@@ -189,7 +189,7 @@ async function readTokenizer(
   const { vocabSize } = header;
   if (end === bytes.size) return await findTokenizer(source, file, vocabSize);
   const rest = bytes.size - end;
-  // Read only what could be a tokenizer: the rest of a foreign file may be gigabytes.
+  // Read only a file that could be a tokenizer: the rest of a foreign file may be gigabytes.
   if (rest <= 1024 * vocabSize + 4) {
     const appended = await bytes.read(end, rest);
     if (isTokenizer(appended, vocabSize)) return appended;

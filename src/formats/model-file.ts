@@ -1,12 +1,12 @@
-// A model file after its header was read, whatever its format: metadata, a table of tensors, and a way to read tensor
-// bytes. Tensor data is not read until asked for.
+// A model file of any format after its header was read: metadata, a table of tensors, and a way to read tensor bytes. Tensor data
+// is not read until asked for.
 
 import type { Metadata } from "../base/metadata.ts";
 import type { DType } from "../dtypes/dtype.ts";
 import type { FilePart } from "../platform/platform.ts";
 
 export interface TensorInfo {
-  /** GGUF's name ("blk.3.attn_q.weight"), whatever name the file uses. */
+  /** GGUF's name ("blk.3.attn_q.weight"), for any name in the file. */
   readonly name: string;
   readonly dtype: DType;
   /** Outermost dimension first: a matrix is [rows (outputs), cols (inputs)], a vector [n], experts are [experts, rows, cols]. */
@@ -15,14 +15,11 @@ export interface TensorInfo {
   /** Which of the model's files holds it, and at which offset. */
   readonly file: string;
   readonly offset: number;
-  /**
-   * For a tensor that is not contiguous: parts of the same size, in order. `file` and `offset` are those of the
-   * first part.
-   */
+  /** For a tensor that is not contiguous: parts of the same size, in order. `file` and `offset` are the first part's. */
   readonly parts?: readonly TensorPart[];
 }
 
-/** Where a part of a tensor starts. */
+/** The start of a part of a tensor. */
 export interface TensorPart {
   readonly file: string;
   readonly offset: number;
@@ -45,7 +42,7 @@ export interface ModelFile {
   readonly totalBytes: number;
   /** Reads part or all of a tensor's bytes into the caller's memory. */
   readTensor(tensor: TensorInfo, target: Uint8Array, byteOffset?: number): Promise<void>;
-  /** Where a tensor lies in local files, until close(); undefined: somewhere else. */
+  /** The location of a tensor in local files, until close(); undefined: it is elsewhere. */
   filePartsOf(tensor: TensorInfo): readonly FilePart[] | undefined;
   close(): Promise<void>;
 }

@@ -15,7 +15,7 @@ const zipMagic = 0x0403_4b50;
 const ggufMagics: readonly number[] = [ggufMagic, powerInferMagic];
 
 interface Format {
-  /** What the error says this format needs. */
+  /** The name of the file that this format needs, for the error. */
   readonly looksFor: string;
   /** Whether the named file is (part of) a model of this format. */
   matchesFile(file: string, bytes: ByteSource): Promise<boolean> | boolean;

@@ -1,5 +1,5 @@
-// Which tensors of a model may have another type than F32: its matrices, but for those that are small or sensitive. The
-// rule is llama.cpp's. quantize and open() with `weights` change the same ones, so that both give the same model.
+// Selects the tensors of a model that may have another type than F32: its matrices, except small or sensitive ones. The rule is
+// llama.cpp's. quantize and open() with `weights` change the same ones, so that both give the same model.
 
 import type { TensorInfo } from "./model-file.ts";
 

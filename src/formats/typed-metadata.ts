@@ -141,7 +141,7 @@ export class TypedMetadata implements Metadata {
   }
 }
 
-/** An array entry whose elements are already in memory. */
+/** An array entry with elements that are already in memory. */
 export function arrayEntry(elementType: ScalarType, values: readonly Scalar[]): ArrayEntry {
   return {
     type: "array",

@@ -1,4 +1,4 @@
-// The table of a lazily built automaton over bytes: state 0 matches nothing, transitions are computed when first needed.
+// The table of a lazily built automaton over bytes: state 0 matches no text, transitions are computed when first needed.
 
 import type { ByteSets } from "./regex/byte-sets.ts";
 import { hasByte } from "./regex/byte-sets.ts";
@@ -39,8 +39,9 @@ export abstract class Automaton {
   protected addState(flags: number): number {
     const state = this.#states++;
     if (state === this.flags.length) {
-      const table = new Int32Array(this.table.length * 2).fill(UNKNOWN);
+      const table = new Int32Array(this.table.length * 2); // many megabytes: each is written once
       table.set(this.table);
+      table.fill(UNKNOWN, this.table.length);
       this.table = table;
       const wider = new Uint8Array(this.flags.length * 2);
       wider.set(this.flags);

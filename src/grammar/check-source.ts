@@ -10,10 +10,10 @@ type Check = (value: unknown, path: string, source: Fields) => void;
 
 const LONGEST_SOURCE = 8_000_000;
 
-/** By the field that names the kind. */
+/** The checks by the field that names the kind. */
 const CHECKS: Readonly<Record<string, Check>> = byName({
   gbnf: checkText,
-  schema: () => {}, // json-schema/ says what is wrong with it
+  schema: () => {}, // json-schema/ reports its errors
   regex: checkText,
   choices: listOf(checkText),
   tags: listOf(checkTag),
@@ -26,7 +26,7 @@ const CHECKS: Readonly<Record<string, Check>> = byName({
 });
 const KINDS: readonly string[] = Object.keys(CHECKS);
 
-/** Levels of lists and objects, so that whatever reads a source may call itself for what is inside. */
+/** The deepest nesting of lists and objects, so that readers of a source may be recursive. */
 const DEEPEST = 500;
 
 export function checkSource(source: unknown, meter: Meter): void {

@@ -3,11 +3,11 @@
 // A control token has no bytes, so a text reaches it only by its id: where the vocabulary has a control token for a piece of a
 // literal, the literal has that token there. A piece that ends the generation is left out: the text ends before it.
 
+import type { ComposedSource, GrammarSource } from "../api/grammar-source.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import { either, inOrder, literal, type Node, repeat, sequence } from "./nodes.ts";
 import { complement, utf8 } from "./regex/code-points.ts";
 import type { Expressions } from "./regex/expressions.ts";
-import type { ComposedSource, GrammarSource } from "./source.ts";
 
 /** The control tokens of a vocabulary by their text. */
 export class ControlTokens {
@@ -16,8 +16,11 @@ export class ControlTokens {
   readonly #starts: Set<string> = new Set(); // first characters
   #longest = 0;
 
-  constructor(tokenizer: Tokenizer) {
-    for (let id = 0; id < tokenizer.vocabSize; id++) {
+  /** `candidates`: the tokens without bytes and those that end a text, if they are known. Default: all tokens are looked at. */
+  constructor(tokenizer: Tokenizer, candidates?: readonly number[]) {
+    const count = candidates?.length ?? tokenizer.vocabSize;
+    for (let i = 0; i < count; i++) {
+      const id = candidates?.[i] ?? i;
       const isEnd = tokenizer.isEndOfGeneration(id);
       if (!isEnd && tokenizer.tokenBytes(id).length > 0) continue;
       const text = new TextDecoder().decode(tokenizer.tokenBytes(id, { special: true }));
@@ -57,7 +60,7 @@ export class ControlTokens {
     return "";
   }
 
-  /** All but those with which one of these texts begins. */
+  /** All tokens but those that begin one of these texts. */
   others(texts: readonly string[]): number[] {
     const not = new Set(texts.map((text) => this.split(text)[0]));
     return [...this.#ids.values()].filter((id) => !not.has(id));

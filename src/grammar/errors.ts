@@ -1,4 +1,4 @@
-// What can be wrong with a grammar: its text, a keyword that is not supported, or a size beyond the limits.
+// The errors of a grammar: in its text, of an unsupported keyword, or of a size beyond the limits.
 
 import { UsageError } from "../base/errors.ts";
 
@@ -6,7 +6,7 @@ export class GrammarError extends UsageError {
   override name: string = "GrammarError";
 }
 
-/** A regular expression or a grammar whose states would take too much memory or time. */
+/** A regular expression or a grammar with states that would take too much memory or time. */
 export class GrammarSizeError extends GrammarError {
   override name: string = "GrammarSizeError";
 }

@@ -5,11 +5,11 @@
 //   const state = grammar.start();                        // one for each generation
 //   state.mask(bits); state.accept(token); ...
 //
-// What the grammars of a vocabulary share (the trie, expressions, lexemes and their walks) is kept here; when it has grown
+// The pool that the grammars of a vocabulary share (the trie, expressions, lexemes and their walks) is kept here; when it has grown
 // large, new grammars get a new one, and the old one lives as long as its grammars.
 
+import type { GrammarSource, JsonSchemaOptions } from "../api/grammar-source.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
-import type { JsonSchemaOptions } from "./json-schema/read.ts";
 import { stringBody } from "./json-schema/strings.ts";
 import { LexemeWalks } from "./lexeme-walks.ts";
 import { Lexemes } from "./lexemes.ts";
@@ -21,11 +21,11 @@ import { type Program, readProgram } from "./program.ts";
 import { GrammarReader, type ReadGrammar } from "./read-grammar.ts";
 import { Expressions } from "./regex/expressions.ts";
 import { PatternTrigger } from "./regex/pattern-trigger.ts";
-import type { GrammarSource } from "./source.ts";
 import { GrammarState, type Machine } from "./state.ts";
-import { TokenTrie } from "./trie.ts";
+import type { TokenTrie } from "./trie.ts";
+import { buildTrie } from "./trie-build.ts";
 
-/** What all grammars of a vocabulary share. */
+/** The data that all grammars of a vocabulary share. */
 interface Pool {
   readonly of: Expressions;
   readonly lexemes: Lexemes;
@@ -40,7 +40,7 @@ const UNLIMITED: Budget = { steps: Number.POSITIVE_INFINITY, bytes: Number.POSIT
 
 export class Grammar {
   readonly #machine: Machine;
-  /** What the grammar does not enforce though its source mentions it, each with its path. */
+  /** Constraints that the source mentions and the grammar does not enforce, each with its path. */
   readonly notes: readonly string[];
 
   constructor(machine: Machine, notes: readonly string[]) {
@@ -67,7 +67,7 @@ export class Grammar {
     return new GrammarState(this.#machine);
   }
 
-  /** What finds the place where a lazy grammar begins. */
+  /** The search for the start of a lazy grammar. */
   trigger(pattern: string): PatternTrigger {
     return new PatternTrigger(pattern);
   }
@@ -79,9 +79,21 @@ export class GrammarCompiler {
   #pool: Pool | undefined;
 
   /** @param schemaOptions Of schemas that have none of their own. */
-  constructor(tokenizer: Tokenizer, schemaOptions: JsonSchemaOptions = {}) {
-    this.#trie = new TokenTrie(tokenizer);
-    this.#reader = new GrammarReader(tokenizer, schemaOptions);
+  constructor(
+    tokenizer: Tokenizer,
+    schemaOptions: JsonSchemaOptions = {},
+    trie: TokenTrie = allOf(buildTrie(tokenizer)),
+  ) {
+    this.#trie = trie;
+    this.#reader = new GrammarReader(tokenizer, schemaOptions, trie.controlTokens);
+  }
+
+  /** The same in pieces, between which other work may run: a large vocabulary takes a second. */
+  static *make(
+    tokenizer: Tokenizer,
+    schemaOptions: JsonSchemaOptions,
+  ): Generator<void, GrammarCompiler> {
+    return new GrammarCompiler(tokenizer, schemaOptions, yield* buildTrie(tokenizer));
   }
 
   /** Steps that all grammars of the current pool have taken, and texts written with them. */
@@ -95,11 +107,12 @@ export class GrammarCompiler {
     return this.#grammar(this.#reader.read(source, pool.of, budget), pool);
   }
 
-  /** A grammar that another thread compiled: in pieces, between which others may go on. */
+  /** A grammar that another thread compiled: in pieces, between which other work may run. */
   *load(program: Program): Generator<void, Grammar> {
     const pool = this.#currentPool();
     // The budget was asked where it was compiled.
     const read = yield* readProgram(program, pool.of, () => pool.of.meter.begin(UNLIMITED));
+    pool.of.meter.begin(UNLIMITED);
     return this.#grammar(read, pool);
   }
 
@@ -129,5 +142,12 @@ export class GrammarCompiler {
     const lexemeWalks = new LexemeWalks(this.#trie, sets, lexemes);
     this.#pool = { of, lexemes, sets, lexemeWalks };
     return this.#pool;
+  }
+}
+
+function allOf<T>(work: Generator<void, T>): T {
+  for (;;) {
+    const step = work.next();
+    if (step.done) return step.value;
   }
 }

@@ -1,7 +1,8 @@
 // Refuses rules that call themselves before they take a byte: they would be called forever.
 //
-// Positions are joined where one leads to the other without a byte: by a call, or by what can be passed. A call whose ends are on one
-// circle is left recursion. The circles are found by Tarjan's algorithm, with a stack of its own: a chain of rules may be long.
+// Two positions are joined if one leads to the other without a byte: by a call, or by an edge that can be passed. A call with both
+// ends in one cycle is left recursion. The cycles are found by Tarjan's algorithm, with a stack of its own: a chain of rules may be
+// long.
 
 import { GrammarError } from "./errors.ts";
 import { EDGE, type PositionTable } from "./position-table.ts";

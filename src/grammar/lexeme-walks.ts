@@ -108,7 +108,7 @@ export class LexemeWalks {
     return walk;
   }
 
-  /** The reference that shares most subtrees below the root with this state, and whether those are most tokens. */
+  /** The reference that shares most subtrees below the root with this state, and whether those hold most tokens. */
   #closest(state: number): { reference: Reference | undefined; isClose: boolean } {
     const { end, firstToken, height, tokens } = this.#trie;
     const { loose, bound } = this.#lexemes;

@@ -1,6 +1,6 @@
-// The automaton of all lexemes of a vocabulary: strings, numbers, patterns. A state is what is left of an expression.
+// The automaton of all lexemes of a vocabulary: strings, numbers, patterns. A state is the rest of an expression.
 //
-// Lexemes call nothing and know nothing of the grammar around them, so their states and walks are shared by all grammars.
+// Lexemes call no rules and know nothing of the grammar around them, so their states and walks are shared by all grammars.
 
 import { Automaton, ENDS, FINAL } from "./automaton.ts";
 import { EMPTY, EPSILON, type Expressions } from "./regex/expressions.ts";

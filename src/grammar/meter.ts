@@ -1,14 +1,21 @@
-// Counts the work on a grammar. Everything whose cost a stranger can choose asks here first, so that a grammar that is too dear is
-// refused before its work is done, whatever the machine's speed. A step is about a microsecond.
+// Counts the work on a grammar. All work with a cost that a stranger can choose asks here first, so that a grammar that is too
+// expensive is refused before its work is done, at any speed of the machine. A step is about a microsecond.
 //
-// Masks are computed in slices: where a slice is used up, work stops with a PausedError and begins again in the next slice. What was
-// found until then (states, transitions, walks) is kept, so that it goes on where it stopped.
+// Masks are computed in slices: when a slice is used up, work stops with a PausedError and begins again in the next slice. Results
+// so far (states, transitions, walks) are kept, so that it continues where it stopped.
 
 import { GrammarBudgetError } from "./errors.ts";
 
-/** A slice is used up. Not an error of the grammar: whoever set the slice gives another. */
+/** A slice is used up. Not an error of the grammar: the caller that set the slice gives another. */
 export class PausedError extends Error {
   override readonly name = "PausedError";
+  /** Whether at most half of the slice passed before a new result: repeating the started work was cheap. */
+  readonly gotFurther: boolean;
+
+  constructor(gotFurther: boolean) {
+    super();
+    this.gotFurther = gotFurther;
+  }
 }
 
 export interface Budget {
@@ -23,6 +30,9 @@ export class Meter {
   #slice = Number.POSITIVE_INFINITY;
   #spent = 0;
   #taken = 0;
+  #begun = 0;
+  /** Steps of the slice before something was found that need not be found again. */
+  #again = Number.POSITIVE_INFINITY;
   /** The rule that is worked on, for the error; a function where saying it takes time. */
   at: string | (() => string) = "";
 
@@ -36,29 +46,42 @@ export class Meter {
     return this.#taken;
   }
 
-  /** From now on so much may be spent; `slice`: so much of it before it is paused. */
+  /** Sets the budget from now on; `slice`: the steps before work is paused. */
   begin({ steps, bytes }: Budget, slice: number = Number.POSITIVE_INFINITY): void {
     this.#steps = this.#spent + steps;
     this.#bytes = this.#taken + bytes;
     this.#slice = this.#spent + slice;
+    this.#begun = this.#spent;
+    this.#again = Number.POSITIVE_INFINITY;
   }
 
-  /** Before work of so many steps. What was begun in a slice is done in it, however long it takes: else it would never be done. */
+  /** Something was found that need not be found again after a pause. */
+  keep(): void {
+    this.#again = Math.min(this.#again, this.#spent - this.#begun);
+  }
+
+  /** Call before work of this many steps. Work that begins in a slice is done in it, at any length: else it would never be done. */
   spend(steps: number): void {
-    if (this.#spent >= this.#slice) throw new PausedError();
+    if (this.isPaused) throw new PausedError(this.#again <= (this.#slice - this.#begun) / 2);
     this.note(steps);
   }
 
-  /** For work whose size is known only when it is done, or that would have to be done again: it is not paused. */
+  /** Whether no more work should begin: for work that can stop where it is without loss. */
+  get isPaused(): boolean {
+    return this.#spent >= this.#slice;
+  }
+
+  /** For work of a size that is known only when it is done, or that would have to be done again: it is not paused. */
   note(steps: number): void {
     if (this.#spent + steps > this.#steps) throw this.#tooMuch("work");
     this.#spent += steps;
   }
 
-  /** Before memory of so many bytes that is kept. */
+  /** Call before memory of this many bytes that is kept. */
   take(bytes: number): void {
     if (this.#taken + bytes > this.#bytes) throw this.#tooMuch("memory");
     this.#taken += bytes;
+    this.keep();
   }
 
   #tooMuch(what: string): GrammarBudgetError {

@@ -2,12 +2,13 @@
 
 import { CALLS, FINAL } from "./automaton.ts";
 import type { LexemeWalks } from "./lexeme-walks.ts";
+import { PausedError } from "./meter.ts";
 import type { Network } from "./network.ts";
 import type { NodeSet, NodeSets } from "./node-sets.ts";
 import type { TokenTrie } from "./trie.ts";
 import { type Found, takeFound, type Walk, walkBytes, walkInside } from "./trie-walk.ts";
 
-/** What a grammar keeps of its walks; beyond it they are computed again. A mask of 128k tokens has 16 KB. */
+/** The bytes of walks that a grammar keeps; beyond them walks are computed again. A mask of 128k tokens has 16 KB. */
 const MOST_BYTES = 64 << 20;
 /** More than a pool has sets. */
 const SETS = 2 ** 32;
@@ -18,9 +19,22 @@ interface Needed {
   readonly from: NodeSet;
 }
 
-type Work = Generator<Needed, Walk, Walk>;
+/** undefined: the slice is used up. */
+type Work = Generator<Needed | undefined, Walk, Walk>;
 
-/** What a walk takes of another one. */
+/** A walk that waits for the one that it needs. */
+interface Open {
+  readonly needed: Needed;
+  readonly work: Work;
+}
+
+/** The steps for beginning and ending a walk, without its results: it asks for each byte that tokens begin with. */
+const WALK_STEPS = 4;
+
+/** The number of a grammar's texts that may have a paused walk. */
+const MOST_PAUSED = 8;
+
+/** The part of another walk that a walk takes. */
 interface Part {
   readonly walk: Walk;
   readonly exits: NodeSet | undefined;
@@ -37,6 +51,8 @@ export class NetworkWalks {
   readonly #lexemes: LexemeWalks;
   #kept: Map<number, Walk> = new Map();
   #bytes = 0;
+  /** Walks that were under way when a slice was used up, by the key of the first. Deep chains of rules have thousands. */
+  readonly #paused: Map<number, Open[]> = new Map();
 
   constructor(trie: TokenTrie, sets: NodeSets, network: Network, lexemes: LexemeWalks) {
     this.#trie = trie;
@@ -54,25 +70,53 @@ export class NetworkWalks {
   walk(state: number, from: NodeSet): Walk {
     const known = this.#known(state, from);
     if (known) return known;
-    const open: { readonly key: number; readonly work: Work }[] = [];
-    const begin = (of: Needed): void => {
-      open.push({ key: keyOf(of.state, of.from), work: this.#compute(of.state, of.from) });
+    const first = keyOf(state, from);
+    const open = this.#paused.get(first) ?? [];
+    this.#paused.delete(first);
+    const begin = (needed: Needed): void => {
+      open.push({ needed, work: this.#compute(needed.state, needed.from) });
     };
-    begin({ state, from });
+    if (open.length === 0) begin({ state, from });
+    let walk: Walk | undefined;
+    try {
+      walk = this.#finish(open, begin);
+    } catch (error) {
+      // The innermost walk begins again, since it ended with the error; the outer ones still wait for it.
+      if (error instanceof PausedError) {
+        begin(open.pop()!.needed);
+        this.#pause(first, open);
+      }
+      throw error;
+    }
+    if (walk) return walk;
+    this.#pause(first, open);
+    throw new PausedError(true);
+  }
+
+  /** undefined: it is paused. */
+  #finish(open: Open[], begin: (needed: Needed) => void): Walk | undefined {
     let found: Walk | undefined;
     for (;;) {
-      const { key, work } = open[open.length - 1]!;
+      const { needed, work } = open[open.length - 1]!;
       const step = work.next(found!);
       found = undefined;
       if (!step.done) {
+        if (step.value === undefined) return undefined;
         begin(step.value);
+        this.#sets.meter.keep();
         continue;
       }
       found = step.value;
-      this.#keep(key, found);
+      this.#keep(keyOf(needed.state, needed.from), found);
       open.pop();
       if (open.length === 0) return found;
     }
+  }
+
+  #pause(first: number, open: Open[]): void {
+    const [oldest] = this.#paused.keys();
+    if (oldest !== undefined && this.#paused.size >= MOST_PAUSED) this.#paused.delete(oldest);
+    this.#paused.set(first, open);
   }
 
   #known(state: number, from: NodeSet): Walk | undefined {
@@ -86,12 +130,16 @@ export class NetworkWalks {
       this.#bytes = walkBytes(walk);
     }
     this.#kept.set(key, walk);
+    this.#sets.meter.keep();
   }
 
   *#compute(state: number, from: NodeSet): Work {
-    // What is called here comes first, so that a chain of calls holds no buffers.
+    // Called rules come first, so that a chain of calls holds no buffers.
     const parts: Part[] = [];
     if (this.#network.flags[state]! & CALLS) yield* this.#call(state, from, parts);
+    const { meter } = this.#sets;
+    if (meter.isPaused) yield undefined;
+    meter.note(WALK_STEPS);
     const found = takeFound(this.#trie);
     walkInside(this.#network, state, from, this.#trie, found);
     if (from === this.#sets.root) this.#addTokenLiterals(state, found);
@@ -106,9 +154,10 @@ export class NetworkWalks {
     return found.end(this.#sets);
   }
 
-  *#call(state: number, from: NodeSet, parts: Part[]): Generator<Needed, void, Walk> {
+  *#call(state: number, from: NodeSet, parts: Part[]): Generator<Needed | undefined, void, Walk> {
     for (const { isLexeme, start, resume } of this.#network.calls(state)) {
-      this.#sets.meter.spend(1);
+      if (this.#sets.meter.isPaused) yield undefined;
+      this.#sets.meter.note(1);
       const called = isLexeme
         ? this.#lexemes.walk(start, from)
         : (this.#known(start, from) ?? (yield { state: start, from }));
@@ -121,7 +170,7 @@ export class NetworkWalks {
     }
   }
 
-  /** A grammar can name a token itself, whatever its bytes are. "Any but" does not mean the end of the generation. */
+  /** A grammar can name a token itself, with any bytes. "Any but" does not include the end of the generation. */
   #addTokenLiterals(state: number, found: Found): void {
     let forbidden: ReadonlySet<number> | undefined; // by all that allow any token but some
     for (const { ids, except } of this.#network.tokenCalls(state)) {

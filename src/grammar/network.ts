@@ -1,8 +1,8 @@
 // The automaton of a grammar: a state is a set of positions that share a continuation.
 //
-// Inside a rule it is an ordinary automaton over bytes. Where rules or lexemes may begin, `calls` lists them: the state
-// that the call begins in, and the state that follows when it has ended. Calls with the same target share one
-// continuation, and rules with the same continuation share one start, so that alternatives stay together.
+// Inside a rule it is an ordinary automaton over bytes. At the start of rules or lexemes, `calls` lists them: the state that the
+// call begins in, and the state that follows when it has ended. Calls with the same target share one continuation, and rules with
+// the same continuation share one start, so that alternatives stay together.
 
 import { Automaton, CALLS, ENDS, FINAL } from "./automaton.ts";
 import { GrammarSizeError } from "./errors.ts";
@@ -14,7 +14,7 @@ export interface Call {
   readonly isLexeme: boolean;
   readonly start: number;
   readonly resume: number;
-  /** Nothing follows in this rule: the call takes the caller's place on the stack. */
+  /** The call is the last part of this rule: it replaces the caller on the stack. */
   readonly isLast: boolean;
 }
 
@@ -28,7 +28,16 @@ interface StateData {
   readonly items: Int32Array; // pairs: expression, position after it
   readonly edges: readonly number[]; // calls of rules, lexemes and tokens
   calls?: readonly Call[];
+  /** Begun, and not done. */
+  finding?: Finding | undefined;
   tokens?: readonly TokenCall[];
+}
+
+/** The calls of a state that were found before a pause. */
+interface Finding {
+  readonly targets: [target: number, positions: readonly number[]][]; // rules as they are, lexemes below 0
+  readonly calls: Call[];
+  readonly rules: Map<number, number[]>; // by the state after them
 }
 
 const MOST_STATES = 200_000;
@@ -45,7 +54,7 @@ export class Network extends Automaton {
   #seen: Int32Array;
   #turn = 0;
   readonly #counted = new Set<number>();
-  /** Of the last state that was worked on: a position in it. */
+  /** A position in the state that was worked on last. */
   #last = 0;
   readonly start: number;
   /** The grammar names tokens. */
@@ -72,10 +81,14 @@ export class Network extends Automaton {
     return this.#positions.nameAt(this.#last);
   }
 
-  /** Where other rules and lexemes may begin in this state. */
+  /** The rules and lexemes that may begin in this state. */
   calls(state: number): readonly Call[] {
     const data = this.#data[state]!;
-    data.calls ??= this.#findCalls(data.edges);
+    if (data.calls === undefined) {
+      data.finding ??= this.#beginCalls(data.edges);
+      data.calls = this.#findCalls(data.finding);
+      data.finding = undefined;
+    }
     return data.calls;
   }
 
@@ -91,10 +104,9 @@ export class Network extends Automaton {
     return data.tokens;
   }
 
-  #findCalls(edges: readonly number[]): readonly Call[] {
+  #beginCalls(edges: readonly number[]): Finding {
     this.#of.meter.spend(edges.length / 2);
-    const { starts } = this.#positions;
-    const after = new Map<number, number[]>(); // by target: rules as they are, lexemes below 0
+    const after = new Map<number, number[]>(); // by target
     for (const edge of edges) {
       const kind = this.#positions.kindOf(edge);
       if (kind === EDGE.token) continue;
@@ -105,9 +117,13 @@ export class Network extends Automaton {
       if (list) list.push(to);
       else after.set(target, [to]);
     }
-    const calls: Call[] = [];
-    const rules = new Map<number, number[]>(); // by the state after them
-    for (const [target, positions] of after) {
+    return { targets: [...after].reverse(), calls: [], rules: new Map() };
+  }
+
+  #findCalls({ targets, calls, rules }: Finding): readonly Call[] {
+    const { starts } = this.#positions;
+    for (; targets.length > 0; targets.pop()) {
+      const [target, positions] = targets.at(-1)!;
       const resume = this.#stateAt(positions);
       if (target >= 0) {
         const list = rules.get(resume);
@@ -117,6 +133,7 @@ export class Network extends Automaton {
         const start = this.#lexemes.stateOf(-1 - target);
         calls.push({ isLexeme: true, start, resume, isLast: this.#endsAt(resume) });
       }
+      this.#of.meter.keep();
     }
     for (const [resume, positions] of rules) {
       calls.push({
@@ -125,6 +142,7 @@ export class Network extends Automaton {
         resume,
         isLast: this.#endsAt(resume),
       });
+      rules.delete(resume);
     }
     return calls;
   }

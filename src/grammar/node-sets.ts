@@ -28,7 +28,7 @@ export class NodeSet {
     this.height = height;
   }
 
-  /** The children of all nodes, by byte; those of one node in ascending order. */
+  /** The children of all nodes, by byte; the children of one node in ascending order. */
   get children(): readonly Children[] {
     if (this.#children === undefined) {
       const { byte, end } = this.#trie;

@@ -1,4 +1,4 @@
-// What readers of grammars make: rules as trees of sequences, choices and repetitions over expressions and other rules.
+// The nodes that readers of grammars make: rules as trees of sequences, choices and repetitions over expressions and other rules.
 
 import { GrammarSizeError } from "./errors.ts";
 import { EMPTY, type Expressions } from "./regex/expressions.ts";
@@ -11,7 +11,7 @@ export type Node =
   | { readonly kind: "rule"; readonly rule: number }
   /** Goes on as another rule does, and ends with it: only as the last item of a rule. */
   | { readonly kind: "tail"; readonly rule: number }
-  /** One token by its id, whatever its bytes are; `except`: any token but these. */
+  /** One token by its id, with any bytes; `except`: any token but these. */
   | { readonly kind: "token"; readonly ids: readonly number[]; readonly except: boolean }
   | { readonly kind: "sequence"; readonly items: readonly Node[] }
   | { readonly kind: "either"; readonly items: readonly Node[] }

@@ -1,4 +1,4 @@
-// The positions of a grammar as data: what positions.ts builds and network.ts reads, and what one thread sends to another.
+// The positions of a grammar as data: positions.ts builds it, network.ts reads it, and one thread sends it to another.
 //
 // Position n and edge n beyond the stored ones belong to counters: "k items of this repetition so far", and the call of one more. They
 // are numbers only, so that a repetition of ten thousand takes no more room than one of five.
@@ -8,7 +8,7 @@ import type { Expressions } from "./regex/expressions.ts";
 
 export const EDGE = { none: 0, text: 1, lexeme: 2, rule: 3, token: 4, counter: 5 } as const;
 
-/** Where every rule ends. */
+/** The end of every rule. */
 export const END = 0;
 
 /** Positions and edges have 31 bits. */
@@ -114,7 +114,7 @@ export class PositionTable {
     return edge < this.kind.length ? this.kind[edge]! : EDGE.rule;
   }
 
-  /** Of an edge that calls: the lexeme's expression, or the rule. */
+  /** The target of an edge that calls: the lexeme's expression, or the rule. */
   targetOf(edge: number): number {
     if (edge < this.what.length) return this.what[edge]!;
     return this.counterAt(edge - this.to.length + this.first.length).rule;
@@ -147,7 +147,7 @@ export class PositionTable {
   }
 }
 
-/** Where counting ends: without an upper bound, more items than must come are all the same. */
+/** The count at which counting ends: without an upper bound, all counts above the least are equal. */
 function lastCount({ low, high }: Counter): number {
   return high === Number.POSITIVE_INFINITY ? low : high;
 }

@@ -1,10 +1,10 @@
 // The rules of a grammar as one graph of positions with edges: an expression, a lexeme, a call of a rule, a token, a counter, or none.
 //
-// Position 0 is the end of every rule. The graph is built from the end of each rule to its start; then edges that cannot
-// lead to an end are removed, so that a mask never allows a token that leads nowhere.
+// Position 0 is the end of every rule. The graph is built from the end of each rule to its start; then edges that cannot lead to an
+// end are removed, so that a mask never allows a token into a dead end.
 //
-// A longer repetition is a counter: one edge that stands for the positions "so many items so far", which are numbered behind all
-// others and never stored (position-table.ts).
+// A longer repetition is a counter: one edge that stands for the positions "n items so far", which are numbered after all others and
+// never stored (position-table.ts).
 
 import { GrammarError } from "./errors.ts";
 import { refuseLeftRecursion } from "./left-recursion.ts";
@@ -235,7 +235,7 @@ class Reach {
     this.#table.number();
   }
 
-  /** Marks positions from which `passes` edges lead to the end; `onRule` hears of rules whose start is marked. */
+  /** Marks positions from which `passes` edges lead to the end; `onRule` is called for rules with a marked start. */
   #reach(passes: (edge: number) => boolean, onRule: (rule: number) => void): Uint8Array {
     const { first, to, starts } = this.#table;
     const reached = new Uint8Array(first.length);
@@ -265,7 +265,7 @@ class Reach {
     return reached;
   }
 
-  /** The edges that lead to each position, as lists, and those that call each rule. */
+  /** The edges that lead to each position, as lists, and the edges that call each rule. */
   #reverse(): { into: { first: Int32Array; after: Int32Array }; calls: number[][] } {
     const { to, kind, what, counters } = this.#table;
     const first = new Int32Array(this.#table.first.length).fill(-1);

@@ -1,12 +1,14 @@
-// A compiled grammar as data, so that one thread compiles what another one uses: its positions, and the expressions that they name.
+// A compiled grammar as data, so that one thread compiles it for another: its positions, and the expressions that they name.
 
+import type { GrammarSource, JsonSchemaOptions } from "../api/grammar-source.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
-import type { JsonSchemaOptions } from "./json-schema/read.ts";
 import { EDGE, PositionTable } from "./position-table.ts";
 import { GrammarReader, type ReadGrammar } from "./read-grammar.ts";
 import { type ExpressionList, listExpressions, takeExpressions } from "./regex/expression-list.ts";
 import { Expressions } from "./regex/expressions.ts";
-import type { GrammarSource } from "./source.ts";
+
+/** Edges that are taken over at a time: a millisecond or two. */
+const TAKEN_AT_ONCE = 20_000;
 
 export interface Program {
   readonly positions: PositionTable["data"];
@@ -31,7 +33,7 @@ export function compileProgram(
   return { positions: data, expressions: listExpressions(of, roots), notes, hasSchema };
 }
 
-/** The grammar among these expressions: in pieces, between which others may go on. */
+/** The grammar among these expressions: in pieces, between which other work may run. */
 export function* readProgram(
   { positions, expressions, notes, hasSchema }: Program,
   of: Expressions,
@@ -45,9 +47,11 @@ export function* readProgram(
     begin(); // others have set budgets of their own
   }
   const ids = step.value;
-  const what = positions.what.map((value, edge) =>
-    namesExpression(positions.kind[edge]!) ? ids.get(value)! : value,
-  );
+  const what = positions.what.slice();
+  for (let edge = 0; edge < what.length; edge++) {
+    if (edge % TAKEN_AT_ONCE === TAKEN_AT_ONCE - 1) yield;
+    if (namesExpression(positions.kind[edge]!)) what[edge] = ids.get(what[edge]!)!;
+  }
   return { positions: new PositionTable({ ...positions, what }), notes, hasSchema };
 }
 

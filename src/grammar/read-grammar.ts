@@ -1,12 +1,13 @@
 // From a source of any kind to rules, and from rules to positions. It needs a tokenizer for the tokens that a source names, and no more
 // of the vocabulary: the text thread does this too.
 
+import type { GrammarSource, JsonSchemaOptions } from "../api/grammar-source.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import { checkSource } from "./check-source.ts";
 import { addComposed, ControlTokens, isComposed } from "./compose.ts";
 import { GrammarError, GrammarSizeError } from "./errors.ts";
 import { readGbnf } from "./gbnf.ts";
-import { type JsonSchemaOptions, readJsonSchema } from "./json-schema/read.ts";
+import { readJsonSchema } from "./json-schema/read.ts";
 import type { Budget } from "./meter.ts";
 import { either, literal, type Node, Rules, sequence, text } from "./nodes.ts";
 import type { PositionTable } from "./position-table.ts";
@@ -15,7 +16,6 @@ import { reasoningNode } from "./reasoning.ts";
 import { plainCharacters } from "./regex/code-points.ts";
 import type { Expressions } from "./regex/expressions.ts";
 import { patternLanguage } from "./regex/pattern-language.ts";
-import type { GrammarSource } from "./source.ts";
 import { addTags } from "./tags.ts";
 
 /** For compiling a grammar: most of a second. Nine of ten schemas need a thousandth of it. */
@@ -23,7 +23,7 @@ const MOST_TO_COMPILE: Budget = { steps: 600_000, bytes: 160 << 20 };
 
 export interface ReadGrammar {
   readonly positions: PositionTable;
-  /** What the grammar does not enforce though its source mentions it, each with its path. */
+  /** Constraints that the source mentions and the grammar does not enforce, each with its path. */
   readonly notes: readonly string[];
   /** It has strings of JSON. */
   readonly hasSchema: boolean;
@@ -38,10 +38,20 @@ export class GrammarReader {
   #notes: string[] = [];
   #hasSchema = false;
 
-  /** @param schemaOptions Of schemas that have none of their own. */
-  constructor(tokenizer: Tokenizer, schemaOptions: JsonSchemaOptions) {
+  readonly #controlIds: readonly number[] | undefined;
+
+  /**
+   * @param schemaOptions Of schemas that have none of their own.
+   * @param controlIds See ControlTokens.
+   */
+  constructor(
+    tokenizer: Tokenizer,
+    schemaOptions: JsonSchemaOptions,
+    controlIds?: readonly number[],
+  ) {
     this.#tokenizer = tokenizer;
     this.#schemaOptions = schemaOptions;
+    this.#controlIds = controlIds;
   }
 
   /** Refuses a source that is wrong, and one that needs more than the budget. */
@@ -110,7 +120,7 @@ export class GrammarReader {
       return sequence(before, this.#node(source.content));
     }
     if (isComposed(source)) {
-      this.#controls ??= new ControlTokens(this.#tokenizer);
+      this.#controls ??= new ControlTokens(this.#tokenizer, this.#controlIds);
       return addComposed(source, of, this.#controls, (inner) => this.#node(inner));
     }
     throw new GrammarError(

@@ -1,13 +1,13 @@
-// What comes before the answer of a model that reasons: free text up to a mark, then a little space.
+// The text before the answer of a model that reasons: free text up to a mark, then a little space.
 //
 // Marks are often control tokens, which have no bytes: such a mark is its token.
 
+import type { ReasoningMarks } from "../api/grammar-source.ts";
 import { either, literal, type Node, repeat, sequence, text } from "./nodes.ts";
 import { complement, utf8 } from "./regex/code-points.ts";
 import type { Expressions } from "./regex/expressions.ts";
-import type { ReasoningMarks } from "./source.ts";
 
-/** Line ends and spaces between a mark and what follows it. */
+/** Line ends and spaces between a mark and the text after it. */
 const MOST_SPACE = 4;
 
 export function reasoningNode(

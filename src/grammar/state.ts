@@ -15,7 +15,7 @@ import type { Expressions } from "./regex/expressions.ts";
 import type { TokenTrie } from "./trie.ts";
 import { joinMask, type Walk } from "./trie-walk.ts";
 
-/** What all states of a grammar share. */
+/** The parts that all states of a grammar share. */
 export interface Machine {
   readonly of: Expressions;
   readonly trie: TokenTrie;
@@ -33,9 +33,12 @@ const MOST_STACKS = 2000;
 const FEW_STACKS = 32;
 const MOST_STACK_NODES = 1_000_000;
 const STACK_NODE_BYTES = 64;
+const NO_CALLS: readonly Call[] = [];
+/** For each of its nodes, a walk is looked up. */
+const STACK_NODE_STEPS = 1 / 8;
 /** Steps for one token of the text, taking it and the mask after it: less than a second. */
 const MOST_STEPS = 500_000;
-/** Memory that one text may add to what its grammar and the others of the vocabulary share. */
+/** Memory that one text may add to the data that its grammar and the others of the vocabulary share. */
 const MOST_BYTES = 128 << 20;
 
 /** Stack nodes, shared by a state and its clones. */
@@ -89,6 +92,32 @@ function widened(array: Int32Array): Int32Array<ArrayBuffer> {
   return wide;
 }
 
+/** The progress of writing a mask, before a pause. */
+interface Writing {
+  readonly into: Uint32Array; // [maskWords]
+  /** Index of the stack. */
+  top: number;
+  /** The node in the trie, and the start of the walks below. */
+  node: number;
+  from: NodeSet | undefined;
+}
+
+/** The progress of taking bytes, before a pause. */
+interface Advancing {
+  readonly token: number | undefined;
+  readonly from: readonly number[];
+  readonly literal: number[];
+  /** The index in the bytes. */
+  at: number;
+  /** The tops before that byte, and the tops that have not taken it yet. */
+  tops: readonly number[];
+  top: number;
+  /** The called states of that top that have not taken the byte. */
+  readonly open: Called[];
+}
+
+type Called = readonly [state: number, isLexeme: boolean, below: number];
+
 export class GrammarState {
   readonly #machine: Machine;
   readonly #stacks: Stacks;
@@ -96,11 +125,13 @@ export class GrammarState {
   /** The tops before each accepted token, for rollback. */
   #history: (readonly number[])[];
   #next: number[] = [];
-  /** Those of #next, where they are many. */
+  /** The states of #next, if there are many. */
   readonly #nextSet = new Set<number>();
   /** Steps for the next token so far, and memory since the start. */
   #steps = 0;
   #bytes = 0;
+  #writing: Writing | undefined;
+  #advancing: Advancing | undefined;
 
   constructor(machine: Machine, from?: GrammarState) {
     this.#machine = machine;
@@ -123,7 +154,7 @@ export class GrammarState {
     return this.#tops.includes(BOTTOM);
   }
 
-  /** Whole, and nothing can follow: the generation must end here. */
+  /** The text is whole and cannot continue: the generation must end here. */
   get isFinished(): boolean {
     return this.#tops.length === 1 && this.#tops[0] === BOTTOM;
   }
@@ -145,17 +176,24 @@ export class GrammarState {
       );
     }
     for (let i = 0; i < tokens; i++) this.#tops = this.#history.pop()!;
+    this.#writing = undefined;
+    this.#advancing = undefined;
   }
 
   /**
-   * Writes one bit for each token that may come next. End-of-generation tokens are allowed where the text is whole. With a `slice` of so
-   * many steps it may throw a PausedError: called again, it goes on.
+   * Writes one bit for each token that may come next. End-of-generation tokens are allowed if the text is whole. With a `slice` (a
+   * number of steps) it may throw a PausedError: called again, it continues.
    */
   mask(into: Uint32Array, slice?: number): void {
     this.#metered(MOST_STEPS - this.#steps, slice, () => this.#writeMask(into));
   }
 
-  /** What the work takes counts for the next token, in one slice or several. */
+  /** Steps of all work with this compiler so far: the unit of a slice. */
+  get spent(): number {
+    return this.#machine.of.meter.spent;
+  }
+
+  /** The steps of this work count for the next token, in one slice or several. */
   #metered<T>(steps: number, slice: number | undefined, work: () => T): T {
     const { of, network } = this.#machine;
     const { meter } = of;
@@ -172,32 +210,42 @@ export class GrammarState {
 
   #writeMask(into: Uint32Array): void {
     const { trie, sets } = this.#machine;
-    let isFirst = true;
-    for (const top of this.#tops) {
-      // The first stack's mask is copied, which is quicker than joining it with zeros.
-      if (isFirst) {
-        const mask = top === BOTTOM ? undefined : this.#walk(top, sets.root).mask;
-        if (mask) into.set(mask);
-        else into.fill(0);
-        isFirst = false;
-      }
-      if (top === BOTTOM) for (const id of trie.endTokens) into[id >> 5]! |= 1 << (id & 31);
-      else this.#addTokens(top, sets.root, into, top === this.#tops[0]);
+    const tops = this.#tops;
+    if (this.#writing?.into !== into) {
+      this.#writing = { into, top: 0, node: tops[0]!, from: sets.root };
     }
+    for (const writing = this.#writing; writing.top < tops.length; ) {
+      if (tops[writing.top] === BOTTOM) {
+        if (writing.top === 0) into.fill(0);
+        for (const id of trie.endTokens) into[id >> 5]! |= 1 << (id & 31);
+      } else this.#addTokens(writing);
+      writing.node = tops[++writing.top]!;
+      writing.from = sets.root;
+    }
+    this.#writing = undefined;
   }
 
-  #addTokens(top: number, root: NodeSet, into: Uint32Array, isCopied: boolean): void {
-    let from: NodeSet | undefined = root;
+  /** The tokens of one stack, from its top to its bottom. */
+  #addTokens(writing: Writing): void {
+    const { root } = this.#machine.sets;
     const { meter } = this.#machine.of;
-    for (let node = top; node !== BOTTOM && from; node = this.#stacks.below(node)) {
+    const { into } = writing;
+    while (writing.node !== BOTTOM && writing.from) {
+      const { node, from, top } = writing;
       const walk = this.#walk(node, from);
-      meter.note(1 / 8 + walk.tokens.length / 1000);
-      if (walk.mask && !(isCopied && node === top)) {
+      meter.spend(STACK_NODE_STEPS + walk.tokens.length / 1000);
+      if (top === 0 && node === this.#tops[0]) {
+        // The first mask is copied, which is quicker than joining it with zeros.
+        if (walk.mask) into.set(walk.mask);
+        else into.fill(0);
+      } else if (walk.mask) {
         meter.note(into.length / 1000);
         joinMask(into, walk.mask);
       }
       for (const token of walk.tokens) into[token >> 5]! |= 1 << (token & 31);
-      from = this.#exitsBelow(node, from, root, walk.exits);
+      writing.from = this.#exitsBelow(node, from, root, walk.exits);
+      writing.node = this.#stacks.below(node);
+      meter.keep();
     }
   }
 
@@ -207,7 +255,7 @@ export class GrammarState {
     return this.#stacks.isLexeme(node) ? lexemeWalks.walk(state, from) : walks.walk(state, from);
   }
 
-  /** Where the rule below goes on: at the walk's exits, and, if this rule can end at once, where it began. */
+  /** The nodes at which the rule below continues: the walk's exits, and, if this rule can end at once, its start. */
   #exitsBelow(
     node: number,
     from: NodeSet,
@@ -217,7 +265,11 @@ export class GrammarState {
     if (from === root || this.#stacks.isLexeme(node)) return exits;
     const { network, sets } = this.#machine;
     if (!(network.flags[this.#stacks.state(node)]! & FINAL)) return exits;
-    return exits ? sets.of([...from.nodes, ...exits.nodes]) : from;
+    if (exits === undefined) return from;
+    const both = new Int32Array(from.nodes.length + exits.nodes.length);
+    both.set(from.nodes);
+    both.set(exits.nodes, from.nodes.length);
+    return sets.of(both);
   }
 
   /** Whether the token may come next; the state moves only then. With a `slice` as in `mask`. */
@@ -228,9 +280,13 @@ export class GrammarState {
   #accept(token: number): boolean {
     const { trie } = this.#machine;
     const before = this.#tops;
-    const literal = this.#acceptLiteral(token);
+    const paused = this.#advancing;
+    const isBegun = paused !== undefined && paused.token === token && paused.from === before;
+    const advancing = isBegun ? paused : this.#begin(before, token);
+    const { literal } = advancing;
     const bytes = trie.bytesOf(token);
-    const tops = bytes ? this.#advance(before, bytes) : [];
+    const tops = bytes ? this.#advanceOver(advancing, bytes) : [];
+    this.#advancing = undefined;
     for (const top of tops) if (!literal.includes(top)) literal.push(top);
     if (trie.endTokens.includes(token) && this.isComplete && !literal.includes(BOTTOM)) {
       literal.push(BOTTOM);
@@ -239,6 +295,7 @@ export class GrammarState {
     this.#history.push(before);
     this.#tops = literal;
     this.#steps = 0;
+    this.#writing = undefined;
     return true;
   }
 
@@ -249,6 +306,7 @@ export class GrammarState {
     if (tops.length === 0) return false;
     this.#history.push(this.#tops);
     this.#tops = tops;
+    this.#writing = undefined;
     return true;
   }
 
@@ -280,49 +338,58 @@ export class GrammarState {
   }
 
   #advance(from: readonly number[], bytes: Uint8Array): readonly number[] {
-    let tops = from;
-    for (const byte of bytes) {
-      this.#clearNext();
-      for (const top of tops) {
-        if (top === BOTTOM) continue;
-        this.#step(
-          this.#stacks.state(top),
-          this.#stacks.isLexeme(top),
-          this.#stacks.below(top),
-          byte,
-        );
-      }
-      tops = this.#next;
-      if (tops.length === 0) break;
-    }
-    return tops;
+    return this.#advanceOver(this.#begin(from), bytes);
   }
 
-  /** The byte, from a state and from what it calls: a loop, since rules may call rules as deep as they like. */
-  #step(top: number, isLexemeTop: boolean, belowTop: number, byte: number): void {
+  #begin(from: readonly number[], token?: number): Advancing {
+    const literal = token === undefined ? [] : this.#acceptLiteral(token);
+    this.#clearNext();
+    const advancing = { token, from, literal, at: 0, tops: from, top: 0, open: [] };
+    this.#advancing = advancing;
+    return advancing;
+  }
+
+  /** The tops after the bytes. */
+  #advanceOver(advancing: Advancing, bytes: Uint8Array): readonly number[] {
+    while (advancing.at < bytes.length && advancing.tops.length > 0) {
+      const { tops, open } = advancing;
+      const byte = bytes[advancing.at]!;
+      while (advancing.top < tops.length) {
+        const top = tops[advancing.top]!;
+        if (open.length === 0 && top !== BOTTOM) {
+          open.push([this.#stacks.state(top), this.#stacks.isLexeme(top), this.#stacks.below(top)]);
+        }
+        this.#step(open, byte);
+        advancing.top++;
+      }
+      advancing.tops = this.#next;
+      advancing.at++;
+      advancing.top = 0;
+      this.#clearNext();
+    }
+    return advancing.tops;
+  }
+
+  /** Takes the byte from a state and from the states that it calls: a loop, since rules may call rules to any depth. */
+  #step(open: Called[], byte: number): void {
     const { lexemes, network, of } = this.#machine;
-    let [state, isLexeme, below] = [top, isLexemeTop, belowTop];
-    const open: [call: Call, below: number][] = [];
-    let steps = 0;
-    for (;;) {
+    for (let steps = 0; open.length > 0; ) {
+      const [state, isLexeme, below] = open.at(-1)!;
       const automaton = isLexeme ? lexemes : network;
       const next = automaton.next(state, byte);
+      const calls = isLexeme ? NO_CALLS : network.calls(state);
+      if ((++steps & 15) === 0) of.meter.spend(8);
+      open.pop(); // no pause from here on
       if (next !== 0) {
         const flags = automaton.flags[next]!;
         if (!(flags & ENDS)) this.#add(this.#stacks.node(next, isLexeme, below));
         if (flags & FINAL) this.#return(below);
       }
-      if (!isLexeme) {
-        const calls = network.calls(state);
-        for (let i = calls.length - 1; i >= 0; i--) open.push([calls[i]!, below]);
+      for (let i = calls.length - 1; i >= 0; i--) {
+        const call = calls[i]!;
+        open.push([call.start, call.isLexeme, this.#belowCall(call, below)]);
       }
-      const following = open.pop();
-      if (following === undefined) return;
-      if ((++steps & 15) === 0) of.meter.note(8);
-      const [call, under] = following;
-      state = call.start;
-      isLexeme = call.isLexeme;
-      below = this.#belowCall(call, under);
+      of.meter.keep();
     }
   }
 
@@ -353,7 +420,7 @@ export class GrammarState {
     next.push(node);
   }
 
-  /** A rule has ended: its caller goes on, and if the caller may end as well, the caller's caller. */
+  /** A rule has ended: its caller continues, and if the caller may end as well, the caller's caller. */
   #return(to: number): void {
     let node = to;
     for (;;) {

@@ -3,11 +3,11 @@
 // Free text is any text without a trigger in it. A trigger may be the beginning of several tags; after it, only these can
 // follow.
 
+import type { GrammarSource, StructuralTag } from "../api/grammar-source.ts";
 import { GrammarError } from "./errors.ts";
 import { either, literal, type Node, repeat, sequence } from "./nodes.ts";
 import { complement, utf8 } from "./regex/code-points.ts";
 import type { Expressions } from "./regex/expressions.ts";
-import type { GrammarSource, StructuralTag } from "./source.ts";
 
 export function addTags(
   tags: readonly StructuralTag[],

@@ -1,7 +1,7 @@
 // Walks of the trie inside one automaton: which tokens can be taken from a state, and at which trie nodes a rule may end.
 //
-// Where the rule ends in the middle of tokens, the exits tell the caller where to go on. So a walk depends on a state and a
-// set of trie nodes and on nothing around them, and its result is kept (lexeme-walks.ts, network-walks.ts).
+// If the rule ends in the middle of tokens, the exits tell the caller where to continue. So a walk depends only on a state and a
+// set of trie nodes, and its result is kept (lexeme-walks.ts, network-walks.ts).
 
 import { type Automaton, CALLS, FINAL } from "./automaton.ts";
 import type { Lexemes } from "./lexemes.ts";
@@ -9,10 +9,10 @@ import type { NodeSet, NodeSets } from "./node-sets.ts";
 import { INNER, SHARED, type TokenTrie } from "./trie.ts";
 
 export interface Walk {
-  /** Where there are many tokens; else undefined. */
+  /** Set if there are many tokens; else undefined. */
   readonly mask: Uint32Array | undefined; // [maskWords]
   readonly tokens: Int32Array;
-  /** Where the rule may end with bytes of tokens left. */
+  /** The nodes at which the rule may end with bytes of tokens left. */
   readonly exits: NodeSet | undefined;
 }
 
@@ -21,14 +21,17 @@ export function walkBytes({ mask, tokens }: Walk): number {
   return 128 + (mask?.byteLength ?? 0) + tokens.byteLength;
 }
 
-/** A walk of the whole trie whose every state is known, so that other walks can end where they meet it. */
+/** A walk of the whole trie with all states known, so that other walks can end where they reach one of them. */
 export interface Reference {
   readonly mask: Uint32Array; // [maskWords]
   readonly exits: Int32Array; // ascending nodes
   readonly states: Int32Array; // [nodes]: 0 where the walk did not come
 }
 
-/** What a walk has found so far. Its buffers are used again: a walk asks `takeFound`, and gives it back with its result. */
+/** Making a mask, in masks that are joined. */
+const NEW_MASK = 4;
+
+/** The results of a walk so far. Its buffers are used again: a walk gets it from `takeFound`, and gives it back with its result. */
 export class Found {
   #trie: TokenTrie | undefined;
   tokens: Int32Array = new Int32Array(1024);
@@ -92,16 +95,17 @@ export class Found {
     else this.calls.set(state, [node]);
   }
 
-  /** What was found. With many tokens a mask is smaller and quicker than a list. */
+  /** The result of the walk. With many tokens a mask is smaller and quicker than a list. */
   end(sets: NodeSets): Walk {
     const { maskWords } = this.#trie!;
-    sets.meter.note(
-      (this.tokenCount + this.exitCount) / 20 + (this.masks.length * maskWords) / 1000,
-    );
-    const exits = sets.of(this.exits.subarray(0, this.exitCount));
     const { tokens, tokenCount } = this;
+    const isShort = this.masks.length === 0 && tokenCount <= maskWords / 4;
+    // An own mask costs more than the masks joined into it: its memory is new.
+    const masks = isShort ? 0 : this.masks.length + NEW_MASK;
+    sets.meter.note((tokenCount + this.exitCount) / 20 + (masks * maskWords) / 1000);
+    const exits = sets.of(this.exits.subarray(0, this.exitCount));
     let walk: Walk;
-    if (this.masks.length === 0 && tokenCount <= maskWords / 4) {
+    if (isShort) {
       walk = { mask: undefined, tokens: tokens.slice(0, tokenCount), exits };
     } else {
       const mask = this.masks[0]?.slice() ?? new Uint32Array(maskWords);
@@ -155,7 +159,7 @@ export function walkInside(
   }
 }
 
-/** Walks `root` and what is below it; `start` is the state after the root's byte. */
+/** Walks `root` and the nodes below it; `start` is the state after the root's byte. */
 function walkSubtree(
   automaton: Automaton,
   start: number,
@@ -236,7 +240,7 @@ export function walkBeside(
   if (same.length > 0) takeSame(found, reference.mask, trie);
 }
 
-/** What walkBeside takes from the reference. Pairs: where tokens begin and end, in the trie's order. */
+/** The tokens that walkBeside takes from the reference. Pairs: first and end, in the trie's order. */
 const same: number[] = [];
 
 function walkSubtreeBeside(
@@ -290,7 +294,7 @@ function walkSubtreeBeside(
   }
 }
 
-/** Adds the reference's tokens in the ranges of `same`; from a copy of its mask where they are most of it. */
+/** Adds the reference's tokens in the ranges of `same`; from a copy of its mask if they are most of it. */
 function takeSame(found: Found, mask: Uint32Array, trie: TokenTrie): void {
   const { tokens } = trie;
   let count = 0;

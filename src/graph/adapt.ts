@@ -1,12 +1,12 @@
 // Adds the ops of adapters (LoRA) to a graph: y = W x becomes y = W x + scale * factor * B (A x) for every matrix W that an adapter
 // has factors for, and the embedding of a token likewise. Weights of the graph are not changed, copied or read for that.
 //
-// The rows of a batch that use adapter 2 are rows of their own ("tokens@2"): gather takes them, two matmuls compute them, and adapt adds
-// the result to the rows that they came from. So a batch without such rows skips these ops, and other rows keep their bits. Matrices of
-// experts likewise: their factors have a matrix for each expert, and the rows keep their routes.
+// The rows of a batch that use adapter 2 form a tensor of their own ("tokens@2"): gather selects them, two matmuls compute them, and
+// adapt adds the result to the original rows. A batch without such rows skips these ops, and the bits of other rows stay the same. For
+// experts, the factors have a matrix for each expert, and the rows keep their routes.
 //
 // Matmuls of the same activations stay next to each other (q, k and v), and so do those of their factors: backends compute such
-// neighbours at the same time. What they gather comes before them, where a split graph has the activations (split.ts).
+// neighbours at the same time. Their gathers come before them, where a split graph has the activations (split.ts).
 
 import {
   type BatchRows,
@@ -28,9 +28,9 @@ export interface AdapterPair {
   readonly a: Weight;
   /** [outputs, rank]; of experts: [experts, outputs, rank]. */
   readonly b: Weight;
-  /** What their product is multiplied with, beside the scale of a request. */
+  /** The factor of their matmul, beside the scale of a request. */
   readonly factor: number;
-  /** They are added to embeddings, not to matmuls. */
+  /** The factors are added to embeddings, not to matmuls. */
   readonly isOfEmbedding: boolean;
 }
 
@@ -81,7 +81,7 @@ class Adapting {
   readonly #graph: Graph;
   readonly #adapters: readonly AdapterPairs[];
   readonly #nodes: GraphNode[] = [];
-  /** What later nodes read in place of a value. */
+  /** Replacements of values for later nodes. */
   readonly #replaced = new Map<Value, Value>();
   /** By the value that they are rows of, and the adapter. */
   readonly #gathers = new Map<string, Value>();
@@ -96,7 +96,7 @@ class Adapting {
 
   run(): Graph {
     const { nodes, layerStarts } = this.#graph;
-    /** Where each node is now. */
+    /** The new index of each node. */
     const places: number[] = [];
     for (let from = 0; from < nodes.length; ) {
       const to = this.#endOfRun(from);

@@ -3,11 +3,11 @@
 export class AdapterList {
   /** Rows that use it. */
   count = 0;
-  /** Those rows, in order: [count]. */
+  /** The rows that use it, in order: [count]. */
   readonly rows: Int32Array;
-  /** Of every row, its place in `rows`; -1: it does not use the adapter. */
+  /** The index of every row in `rows`; -1: it does not use the adapter. */
   readonly places: Int32Array;
-  /** Of every row: the scale; 0: it does not use the adapter. */
+  /** The scale of every row; 0: it does not use the adapter. */
   readonly scales: Float32Array;
 
   constructor(most: number) {

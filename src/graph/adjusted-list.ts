@@ -1,6 +1,6 @@
 // The tokens whose logits a sampler adjusts before it chooses one: penalties and biases change few, and the sampler knows which. A backend
-// that finds the best logits looks for them among all other tokens, and gives those of adjusted tokens beside them, whatever they are.
-// So the sampler has all that it would keep of a whole row.
+// that finds the best logits searches all other tokens, and always returns the logits of adjusted tokens beside them. So the sampler
+// has all logits that it would keep of a whole row.
 
 /** More are not listed: whole rows of logits are read instead. */
 export const MOST_ADJUSTED = 240;
@@ -12,9 +12,9 @@ export class AdjustedList {
   count = 0;
   /** Each token once: [count]. */
   readonly ids: Int32Array = new Int32Array(MOST_ADJUSTED);
-  /** How often it occurs in the text that penalties look at; 0: they do not change it: [count]. */
+  /** Occurrences in the text that penalties look at; 0: penalties do not change it: [count]. */
   readonly occurrences: Int32Array = new Int32Array(MOST_ADJUSTED);
-  /** What is added to its logit before: [count]. */
+  /** The bias that is added to its logit first: [count]. */
   readonly biases: Float32Array = new Float32Array(MOST_ADJUSTED);
 
   /** Adds a token that is not there yet; false: there is no room. */

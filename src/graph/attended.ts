@@ -1,4 +1,4 @@
-// Which positions of its sequence a token attends to: [attendedFrom(), attendedTo()). This file alone defines a window. The
+// The positions of its sequence that a token attends to: [attendedFrom(), attendedTo()). This file alone defines a window. The
 // reference calls it; kernels that compute these bounds themselves are tested against the reference.
 
 export interface Attended {

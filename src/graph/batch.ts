@@ -1,4 +1,4 @@
-// One batch: which tokens are computed, at which positions of which sequences, and which of them are outputs.
+// One batch: its tokens, their positions and sequences, and the outputs among them.
 //
 // The engine fills the same object for every run and allocates nothing: the arrays are as long as the plan's largest batch.
 // The tokens of a sequence are next to each other, at consecutive positions, so that a scan can run over them; add() checks it.
@@ -28,7 +28,7 @@ export function countOf(rows: Rows): number {
   return index;
 }
 
-/** How many such counts there are. */
+/** The number of such counts. */
 export function countWords({ adapters = 0 }: { readonly adapters?: number }): number {
   return kinds.length * (adapters + 1);
 }
@@ -42,13 +42,13 @@ export type RowCounts = Readonly<Record<Rows | TokenPart, number>>;
 /** A sequence with more tokens in a batch is long. */
 const MOST_SHORT = 8;
 
-/** What a sequence keeps, as a backend sees it. Sequences are told apart by identity. */
+/** State of a sequence, as a backend sees it. Sequences are distinguished by identity. */
 export interface BatchSequence {
-  /** Where keys and values lie: blocks[position / 32] is the cache block, position % 32 the row in it. */
+  /** Locations of keys and values: blocks[position / 32] is the cache block, position % 32 the row in it. */
   readonly blocks: Int32Array;
   /** The same for each group of KV states (KvState.group). Default: all groups use `blocks`. */
   readonly groups?: readonly Int32Array[];
-  /** Where recurrent state lies. Default: there is none. */
+  /** Slots of recurrent state. Default: there is none. */
   readonly slots?: SlotPair | undefined;
   /** The scale of each adapter, by its number; 0: it is not used. Default: none is. */
   readonly scales?: Float32Array | undefined;
@@ -66,8 +66,8 @@ export interface SlotPair {
 export const NO_SLOT = -1;
 
 /**
- * How the token after an output will probably be chosen. A device may go on with such a token before the host has chosen one: what it
- * computes counts only if the host then asks for the same token.
+ * The probable choice of the token after an output. A device may draw this token ahead, before the host has chosen one: its
+ * results count only if the host then asks for the same token.
  */
 export interface NextDraw {
   /** 0: the best logit is chosen, and nothing else matters. */
@@ -75,9 +75,9 @@ export interface NextDraw {
   readonly topK: number;
   readonly topP: number;
   readonly minP: number;
-  /** The random number of the draw after so many others: [0, 1). */
+  /** The random number of the draw after `after` others: [0, 1). */
   uniform(after: number): number;
-  /** How logits are adjusted before all else; undefined: they are not. */
+  /** Adjustment of logits before all else; undefined: none. */
   readonly adjustment?: NextAdjustment | undefined;
 }
 
@@ -91,7 +91,7 @@ export interface NextAdjustment {
   readonly presence: number;
   /** Tokens that the penalties look back; Infinity: all. */
   readonly window: number;
-  /** Lists the tokens that are adjusted after so many further ones, without these, which nobody knows yet. */
+  /** Lists the tokens that are adjusted after `after` more tokens, which the list leaves out, because they are still unknown. */
   list(after: number, target: AdjustedList): void;
 }
 
@@ -118,15 +118,17 @@ export class Batch {
   readonly outputRows: Int32Array;
   /** 0: of this output's logits only the best are read, where the backend finds them; 1: maybe all: [outputs]. */
   readonly wholeRows: Uint8Array;
-  /** How many of them are 1. */
+  /** The number of outputs whose flag is 1. */
   wholeCount = 0;
-  /** How many of the best are read then, at most 255; 0: as many as the backend finds: [outputs]. */
+  /** The number of best logits that are read then, at most 255; 0: as many as the backend finds: [outputs]. */
   readonly bestCounts: Uint8Array;
   /** The tokens whose logits the sampler adjusts: these are read beside the best of all others. undefined: none: [outputs]. */
   readonly adjusted: (AdjustedList | undefined)[];
-  /** How the token after each output will be chosen; undefined: that is not known: [outputs]. */
+  /** The probable choice of the token after each output; undefined: unknown: [outputs]. */
   readonly draws: (NextDraw | undefined)[];
-  /** How many batches may follow whose tokens of this sequence a device draws; its cache blocks have room for them: [outputs]. */
+  /**
+   * The number of batches ahead whose tokens of this sequence a device may draw; its cache blocks have room for them: [outputs].
+   */
   readonly #follows: Int32Array;
   /** By the number of the adapter: the tokens that use it, and the outputs. */
   readonly adapters: readonly { readonly tokens: AdapterList; readonly outputs: AdapterList }[];
@@ -169,7 +171,7 @@ export class Batch {
     return this.adapterList(rows)?.count ?? 0;
   }
 
-  /** The rows that use an adapter; undefined: these rows are of none. */
+  /** The rows that use an adapter; undefined: these rows belong to none. */
   adapterList(of: Rows): AdapterList | undefined {
     const own = adapterOf(of);
     const lists = own && this.adapters[own.adapter];
@@ -255,7 +257,7 @@ export class Batch {
     return this.outputCount++;
   }
 
-  /** Of the logits of output `row`, no more than so many of the best will be read, and those of `adjusted` tokens. */
+  /** Of the logits of output `row`, at most the `count` best will be read, and those of `adjusted` tokens. */
   wantBest(row: number, count: number, adjusted?: AdjustedList): void {
     this.bestCounts[row] = count < 256 ? count : 0;
     this.adjusted[row] = adjusted;
@@ -267,7 +269,7 @@ export class Batch {
     this.#follows[row] = follows;
   }
 
-  /** How many batches may follow with one token of each of the same sequences, drawn as `draws` says. */
+  /** The number of batches that may follow with one token of each of the same sequences, drawn as `draws` says. */
   get mostAhead(): number {
     const { tokenCount, outputCount } = this;
     if (outputCount !== tokenCount || this.wholeCount > 0 || !this.wantsLogits) return 0;
@@ -301,3 +303,6 @@ export class Batch {
     }
   }
 }
+
+/** The expected milliseconds of a batch, all of whose tokens have logits; undefined: not known. */
+export type BatchShape = (tokens: number) => number | undefined;

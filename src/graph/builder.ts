@@ -204,7 +204,7 @@ export class GraphBuilder {
     return this.#push("rope", { x, headDim, rope, factors }, name, x.rows, x.cols);
   }
 
-  /** Declares what a layer keeps from batch to batch; returns its index, which ops name it by. */
+  /** Declares the state that a layer keeps between batches; returns its index, by which ops name it. */
   state(state: DeclaredState): number {
     if (state.kind === "recurrent") {
       const { layer, floats } = state;

@@ -2,7 +2,7 @@
 //
 // An operation is one multiply or one add; transcendental functions count 1. Which kind a matmul is follows from the type
 // that its activations are rounded to: 8-bit integers for quantized weights, half floats for f16 and bf16, else floats.
-// Attention follows the type of the KV cache in the same way. Bytes are what must move at least: weights and cache once
+// Attention follows the type of the KV cache in the same way. Bytes are the minimum that must move: weights and cache once
 // per batch, values once when read and once when written.
 
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
@@ -191,7 +191,7 @@ const rules: { [K in OpKind]: CostRule<K> } = {
 
 const nothing: Cost = { ...noOps, weightBytes: 0, kvBytes: 0, valueBytes: 0 };
 
-/** What rows of adapters cost is not counted: limits are those of the model alone, because few requests may use an adapter. */
+/** Adapter rows cost nothing here: limits are those of the model alone, because few requests may use an adapter. */
 export function nodeCost(node: GraphNode, batch: BatchSize): Cost {
   if (node.out && adapterOf(node.out.rows)) return nothing;
   return (rules[node.op] as CostRule<OpKind>)(node as NodeOf<OpKind>, batch);
@@ -212,7 +212,7 @@ export function graphCost(graph: Graph, batch: BatchSize): Cost {
 }
 
 /**
- * How many experts' weights a batch of so many tokens reads, on average, where each token uses `used` experts and all are
+ * The average number of experts whose weights a batch reads, if each token uses `used` experts and all are
  * equally likely.
  */
 export function distinctExperts(experts: number, used: number, tokens: number): number {
@@ -234,13 +234,13 @@ function kvRowBytes(kCols: number, vCols: number, kv: KvDType): number {
   return bytesFor(k, kCols) + bytesFor(v, vCols);
 }
 
-/** Of a block of the cache, in all layers of a group. */
+/** Bytes of a block of the cache, in all layers of a group. */
 export function kvBlockBytes(graph: Graph, group: number, kv: KvDType): number {
   const states = kvStates(graph).filter((state) => state.group === group);
   return states.reduce((sum, state) => sum + KV_BLOCK_TOKENS * kvStateBytes(state, kv), 0);
 }
 
-/** Of a sequence's recurrent state, in all layers. */
+/** Floats of a sequence's recurrent state, in all layers. */
 export function slotFloats(graph: Graph): number {
   return recurrentStates(graph).reduce((sum, { floats }) => sum + floats, 0);
 }

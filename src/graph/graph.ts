@@ -1,9 +1,9 @@
-// The graph: what a model computes in one batch, as data. models/ builds it (builder.ts), plan.ts gives its values buffers,
+// The graph: the computation of a model in one batch, as data. models/ builds it (builder.ts), plan.ts gives its values buffers,
 // backends run it, limits/ adds up its costs (cost.ts). It knows no backend and no model.
 //
 // Every value is a float32 matrix [rows, cols]. The number of rows is known only when a batch runs, so the first dimension
 // is symbolic: "tokens" (one row per token of the batch), "outputs" (one row per token whose results are wanted) or "logits"
-// (as "outputs", or none where only hidden states are wanted). Of each, "tokens@2" are those whose sequence uses adapter 2
+// (as "outputs", or none if only hidden states are wanted). Of each, "tokens@2" are those whose sequence uses adapter 2
 // (adapt.ts). One plan serves prefill and decode, and nothing is rebuilt between batches.
 
 import type { DType } from "../dtypes/dtype.ts";
@@ -40,7 +40,7 @@ export type WeightSource =
   | { readonly values: Float32Array };
 
 /**
- * How the pairs of a rotary embedding lie in a head of n values: "interleaved" rotates (0,1), (2,3), ...;
+ * The layout of a rotary embedding's pairs in a head of n values: "interleaved" rotates (0,1), (2,3), ...;
  * "half" rotates (0, n/2), (1, n/2+1), ...
  */
 export type RopeLayout = "interleaved" | "half";
@@ -69,13 +69,13 @@ export type Activation =
   | "exp"
   | "step";
 
-/** Those of the op gate; "swiglu_oai" also changes what is multiplied: see there. */
+/** Activations of the op gate; "swiglu_oai" also changes the multiplied values: see the op. */
 export type GateActivation = Activation | "swiglu_oai";
 
 /**
- * How a router's logits become scores, which choose the experts and weight them: "softmax" and "sigmoid" of all logits;
+ * The way to make a router's logits into scores, which choose the experts and weight them: "softmax" and "sigmoid" of all logits;
  * "softmax_chosen": the logits choose, and the softmax of the chosen ones weights; "none": the logits choose, and are the
- * weights; "all": all experts in their order, with weights of 1, whatever the logits are (matrices of heads).
+ * weights; "all": all experts in their order, with weights of 1, for any logits (matrices of heads).
  */
 export type Gating = "softmax" | "sigmoid" | "softmax_chosen" | "none" | "all";
 
@@ -88,7 +88,7 @@ export interface ExpertGroups {
   readonly used: number;
 }
 
-/** How a token's experts are chosen and weighted. */
+/** The way to choose and weight a token's experts. */
 export interface Routing {
   /** Experts that each token uses. */
   readonly used: number;
@@ -172,15 +172,15 @@ export interface OpTable {
     sinks: Weight | undefined;
     /** [heads]: slopes of ALiBi; after capping, a score falls by its head's slope times the distance of the positions. */
     alibi: Weight | undefined;
-    /** [buckets * heads]: what is added to a score for the distance of its positions, which `buckets` counts in (T5). */
+    /** [buckets * heads]: the bias of a score for the distance of its positions, which `buckets` counts in (T5). */
     bias: Weight | undefined;
     /** [2n + 1]: the bucket of each distance of a key from the query, from -n to n; further ones are as -n or n. */
     buckets: Weight | undefined;
   };
   /**
-   * How much a token is about each position up to its own: out[t][p] = sum over heads h of weights[t][h] * max(0, q[t][h] . k[p]),
-   * and 0 for later positions (DeepSeek 3.2). Keys are shared by all heads; state `state`, a KvState, holds their first halves as
-   * keys, and their second halves as values.
+   * The score of each position up to the token's own: out[t][p] = sum over heads h of weights[t][h] * max(0, q[t][h] . k[p]), and
+   * 0 for later positions (DeepSeek 3.2). All heads share the keys; state `state`, a KvState, holds their first halves as keys,
+   * and their second halves as values.
    */
   index_scores: {
     /** [tokens, heads * headDim]; the result is [tokens, the longest context]. */
@@ -320,7 +320,7 @@ export type OpKind = keyof OpTable;
 /** One op with its operands and its result; kv_write has no result. */
 export type NodeOf<K extends OpKind> = OpTable[K] & {
   readonly op: K;
-  /** The result's name; for kv_write, what is stored. */
+  /** The result's name; for kv_write, the name of the stored value. */
   readonly name: string;
   readonly out: K extends "kv_write" ? undefined : Value;
 };
@@ -342,14 +342,14 @@ export interface KvState {
   readonly group: number;
 }
 
-/** What a layer keeps of all tokens of a sequence so far, as floats: the last inputs of a convolution, a state-space matrix. */
+/** A layer's state of all tokens of a sequence so far, as floats: the last inputs of a convolution, a state-space matrix. */
 export interface RecurrentState {
   readonly kind: "recurrent";
   readonly layer: number;
   readonly floats: number;
 }
 
-/** What a layer keeps from batch to batch. The architecture declares it; ops name it by its index in Graph.states. */
+/** The state that a layer keeps between batches. The architecture declares it; ops name it by its index in Graph.states. */
 export type LayerState = KvState | RecurrentState;
 
 /** As an architecture declares it: the builder numbers the groups. */
@@ -364,7 +364,7 @@ export interface Graph {
   readonly layerStarts: readonly number[];
   /** Rows that come with the batch instead of being computed: hidden states for a layer that predicts further tokens. */
   readonly input?: Value;
-  /** How many adapters its ops apply (adapt.ts). Default: none. */
+  /** The number of adapters that its ops apply (adapt.ts). Default: none. */
   readonly adapters?: number;
   /** In order; between two of them the other part of a split graph computes (split.ts). Default: one, of all nodes. */
   readonly sections?: readonly Section[];
@@ -384,11 +384,11 @@ export interface Section {
 
 /** The values that can be read after a batch. An encoder has no logits; only models that rank texts have scores. */
 export interface Outputs {
-  /** Of the next token: [logits, vocab]. */
+  /** The logits of the next token: [logits, vocab]. */
   readonly logits?: Value;
   /** The last hidden state, normed: [outputs, embed]. */
   readonly hidden?: Value;
-  /** What a classifier head makes of a hidden state: [logits, labels]. */
+  /** A classifier head's scores of a hidden state: [logits, labels]. */
   readonly scores?: Value;
 }
 
@@ -403,7 +403,7 @@ export function inputsOf(node: GraphNode): Value[] {
   return inputs;
 }
 
-/** The same node with other values in place of those that it reads. */
+/** The same node with other input values. */
 export function withInputs(node: GraphNode, replace: (value: Value) => Value): GraphNode {
   const operands = Object.entries(node).map(([key, operand]) => [
     key,
@@ -475,7 +475,7 @@ export function outputsOf({ outputs }: Graph): ReadonlySet<Value> {
   return new Set(Object.values(outputs).filter(isValue));
 }
 
-/** The value of an output; throws where the graph has no such output. */
+/** The value of an output; throws if the graph has no such output. */
 export function outputNamed({ outputs }: Graph, name: OutputName): Value {
   const value = outputs[name];
   if (!value) throw new Error(`the graph has no output "${name}"`);

@@ -3,7 +3,7 @@
 import { weightElements } from "./cost.ts";
 import type { Graph, Weight } from "./graph.ts";
 
-/** How many values of all weights a token does not read. */
+/** The number of weight values that a token does not read. */
 export function idleElements({ nodes }: Graph): number {
   const idle = new Map<Weight, number>();
   for (const node of nodes) {

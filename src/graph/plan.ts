@@ -54,7 +54,7 @@ export function makePlan(graph: Graph, limits: PlanLimits): Plan {
         if (!given.has(value)) free.push(slotOf[value.id]!);
       }
     }
-    // What the other part reads is there until the section ends.
+    // Values that the other part reads keep their slots until the section ends.
     for (const value of gives) if (lastUse[value.id]! < to) free.push(slotOf[value.id]!);
   }
   const { adapters = 0 } = graph;

@@ -1,7 +1,7 @@
-// Adds predictors to a graph (docs/sparse.md): of the neurons of a ReLU network, those with a score above zero are computed, and all
-// others count as zero, whatever they would be. What opens a neuron, gate(x), becomes step(scores) * gate(x), with
-// scores = fc2(relu(fc1(x))) + bias. The reference computes just that; a backend may leave out rows of the gate where scores are not
-// above zero, and what the zeros then make unnecessary in `up` and `down`.
+// Adds predictors to a graph (docs/use/sparse.md): of the neurons of a ReLU network, those with a predicted score above zero are
+// computed, and all others count as zero, regardless of their real value. The gate(x) that opens a neuron becomes step(scores) *
+// gate(x), with scores = fc2(relu(fc1(x))) + bias. The reference computes just that; a backend may leave out rows of the gate whose
+// scores are not above zero, and the rows and columns of `up` and `down` that the zeros then make unnecessary.
 //
 // Scores of a token depend on this token only, so that the results of a batch are those of its tokens alone.
 
@@ -25,7 +25,7 @@ export interface Predictor {
   readonly fc2: Weight;
   /** [neurons] */
   readonly bias: Weight | undefined;
-  /** What it reads: what the network reads, or that before its norm. */
+  /** Its input: the network's own input, or that before the network's norm. */
   readonly reads: "norm" | "residual";
 }
 
@@ -62,7 +62,7 @@ export function predictGraph(graph: Graph, predictors: Predictors): Graph {
     predictables(graph).map((each) => [each.node, each]),
   );
   const nodes: GraphNode[] = [];
-  /** What later nodes read in place of a value. */
+  /** Replacements of values for later nodes. */
   const replaced = new Map<Value, Value>();
   const places: number[] = [];
   const ids = graph.nodes.flatMap(({ out }) => out?.id ?? []);

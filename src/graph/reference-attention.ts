@@ -37,7 +37,7 @@ export function writeKv(node: NodeOf<"kv_write">, batch: Batch, memory: Referenc
   }
 }
 
-/** What the cache's type cannot hold of the row of `x` at `at`; undefined: it can, or the row was not finite before. */
+/** The overflow of the row of `x` at `at` in the cache's type; undefined: the row fits, or was not finite before. */
 function kvOverflow(
   { name: value, cols }: Value,
   dtype: DType,

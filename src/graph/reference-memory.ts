@@ -77,7 +77,7 @@ export interface StoredKv {
   readonly valueStride: number;
 }
 
-/** What the ops work on. Scratch memory is made once, large enough for the largest row and context. */
+/** Memory of the ops. Scratch memory is made once, large enough for the largest row and context. */
 export interface ReferenceMemory {
   value(value: Value): Float32Array;
   weight(weight: Weight): LoadedWeight;
@@ -127,7 +127,7 @@ export function vector(memory: ReferenceMemory, weight: Weight): Float32Array {
 
 /**
  * x itself, or each row quantized to the weight's activation type and back, in scratch memory: [rows, cols]. A row that
- * leaves the range of a float type stays as it is, whatever the other rows are: a text must not depend on its batch.
+ * leaves the range of a float type stays as it is, regardless of other rows: a text must not depend on its batch.
  */
 export function roundActivations(
   node: { readonly x: Value; readonly weight: Weight },

@@ -1,5 +1,5 @@
 // The reference: every op of the graph in plain TypeScript, slow and obvious. It defines the meaning of the graph: other
-// backends are right when they compute what it computes.
+// backends are right if they compute the same.
 //
 // Sums are in double precision; every other intermediate is rounded to float32 where ggml has a float (f32 below), because
 // quantizing an activation can turn a difference of 1e-7 into one of 1 %. Weights of any type are dequantized row by row
@@ -7,7 +7,7 @@
 // the weight (DType.activation), so that these kernels can be tested against this file.
 //
 // Ops that need more than a screen have files of their own (reference-attention.ts, reference-experts.ts,
-// reference-index.ts, reference-recurrent.ts); what all of them work on is in reference-memory.ts.
+// reference-index.ts, reference-recurrent.ts); their shared memory is in reference-memory.ts.
 
 import type { Batch } from "./batch.ts";
 import type { Activation, GraphNode, NodeOf, OpKind, OpTable, Rope, Value } from "./graph.ts";
@@ -318,7 +318,7 @@ export function substituted(token: number, substitutes: readonly number[] | unde
   return token;
 }
 
-/** What the CPU's instruction computes, too. */
+/** The same formula as the CPU's instruction. */
 export function xieluOf({
   alphaN,
   alphaP,

@@ -1,15 +1,16 @@
-// Feed-forward networks in which a ReLU makes zeros, found in a graph by what is computed: down(relu(gate) * up), down(relu(up)^2).
-// Backends leave out what these zeros make unnecessary, and predict.ts predicts where they are. No architecture is named.
+// Finds feed-forward networks in which a ReLU makes zeros, by their computation in a graph: down(relu(gate) * up),
+// down(relu(up)^2). Backends leave out the work that these zeros make unnecessary, and predict.ts predicts the zeros. No
+// architecture is named.
 
 import { type GraphNode, inputsOf, type NodeOf, type Value } from "./graph.ts";
 
-/** Activations that make zeros of what is not above zero. */
+/** Activations that make zeros of values that are not above zero. */
 const makesZeros: ReadonlySet<string> = new Set(["relu", "relu_squared"]);
 
 export interface ReluNetwork {
   /** Reads the neurons. */
   readonly down: NodeOf<"matmul">;
-  /** Where zeros come from. */
+  /** The node that makes the zeros. */
   readonly relu: NodeOf<"gate"> | NodeOf<"activate">;
 }
 
@@ -24,17 +25,17 @@ export function reluNetworks(nodes: readonly GraphNode[]): ReluNetwork[] {
   });
 }
 
-/** Whether scores open what a node passes on. */
+/** Whether scores open the output of a node. */
 export function isOpening(node: GraphNode): node is NodeOf<"gate"> {
   return node.op === "gate" && node.activation === "step";
 }
 
-/** What the ReLU of a network reads: where this is not above zero, the neuron is zero. */
+/** The input of a network's ReLU: where it is not above zero, the neuron is zero. */
 export function openedBy({ relu }: ReluNetwork): Value {
   return relu.op === "gate" ? relu.gate : relu.x;
 }
 
-/** The matmul that makes a factor, perhaps with a ReLU in between; undefined where something else reads it, too. */
+/** The matmul that makes a factor, perhaps with a ReLU in between; undefined if something else reads it, too. */
 export function matmulBehind(
   makers: ReadonlyMap<Value, GraphNode>,
   readers: ReadonlyMap<Value, number>,
@@ -52,7 +53,7 @@ export function makersOf(nodes: readonly GraphNode[]): Map<Value, GraphNode> {
   return new Map(nodes.flatMap((node) => (node.out ? [[node.out, node] as const] : [])));
 }
 
-/** How many operands of nodes each value is. */
+/** The number of node operands that each value is. */
 export function readersOf(nodes: readonly GraphNode[]): Map<Value, number> {
   const counts = new Map<Value, number>();
   for (const node of nodes) {

@@ -1,4 +1,4 @@
-// Which experts a token uses, and with which weights: one row of the op `route`, in plain TypeScript. The reference and the
+// Chooses the experts of a token and their weights: one row of the op `route`, in plain TypeScript. The reference and the
 // CPU backend both call it, since a few hundred scores a token are too few for a kernel.
 //
 // Sums and quotients are rounded to float32 where ggml has a float. A NaN is never the largest score, and chosen experts are

@@ -2,9 +2,9 @@
 // the back the others and the output. A weight may be placed elsewhere: the nodes that read it go with it, and the graph is
 // cut in the middle of a layer. Nothing runs here.
 //
-// A part computes its nodes in sections. Sections of the two parts take turns; at the end of each, the values that the other
-// part reads are copied there. Values are the same objects with the same ids in both parts, so traces of a batch show what
-// the whole graph would show. States are numbered from 0 in each part, because each keeps only those of its own layers.
+// A part computes its nodes in sections. Sections of the two parts alternate; at the end of each, the values that the other
+// part reads are copied there. Values are the same objects with the same ids in both parts, so traces of a batch are those
+// of the whole graph. States are numbered from 0 in each part, because each keeps only those of its own layers.
 
 import { ModelError } from "../base/errors.ts";
 import {
@@ -24,10 +24,14 @@ import {
 export type Side = "front" | "back";
 
 export interface Places {
-  /** Where a weight lies, other than its layer; undefined: where its layer does. */
+  /** The part of a weight that is not in its layer's part; undefined: it is. */
   weight(weight: Weight): Side | undefined;
   /** Whether the back cannot compute a node; the front then does, unless it reads state. Default: it can. */
   refuses?(node: GraphNode): boolean;
+  /** A section ends before these. */
+  readonly cuts?: ReadonlySet<GraphNode>;
+  /** Sections that begin with these need nothing of the section before. */
+  readonly beside?: ReadonlySet<GraphNode>;
 }
 
 const byLayer: Places = { weight: () => undefined };
@@ -44,11 +48,13 @@ export interface Turn {
   readonly side: Side;
   /** Its index among the part's sections. */
   readonly section: number;
+  /** It reads nothing of the section before, which belongs to the other part: both are computed at the same time. */
+  readonly isBeside?: boolean;
 }
 
 /**
- * front: the layers before `firstLayer`. back: that layer, those after it, and the output. -1: all is in the back, also what comes
- * before the first layer; one more than there are layers: all is in the front.
+ * front: the layers before `firstLayer`. back: that layer, those after it, and the output. -1: all is in the back, also the nodes
+ * before the first layer; layers + 1: all is in the front.
  */
 export function splitGraph(graph: Graph, firstLayer: number, places: Places = byLayer): SplitGraph {
   const { nodes, states } = graph;
@@ -61,7 +67,7 @@ export function splitGraph(graph: Graph, firstLayer: number, places: Places = by
     );
   }
   const sides = placeNodes(nodes, at, places);
-  const turns = turnsOf(nodes, sides);
+  const turns = turnsOf(nodes, sides, places);
   const frontStates = statesBefore(graph, firstLayer).length;
   const part = (side: Side): Graph => {
     const own = nodes.filter((_, i) => sides[i] === side);
@@ -85,7 +91,11 @@ export function splitGraph(graph: Graph, firstLayer: number, places: Places = by
   return {
     front: part("front"),
     back: part("back"),
-    turns: turns.map(({ side }) => ({ side, section: sections[side]++ })),
+    turns: turns.map(({ side, isBeside }) => ({
+      side,
+      section: sections[side]++,
+      ...(isBeside && { isBeside }),
+    })),
   };
 }
 
@@ -149,31 +159,39 @@ function sizeOf({ shape }: Weight): number {
   return shape.reduce((product, length) => product * length, 1);
 }
 
-/** Runs of nodes of the same side, as sections of their part, and what passes between them. */
+/** Runs of nodes of the same side, as sections of their part, and the values that pass between them. */
 function turnsOf(
   nodes: readonly GraphNode[],
   sides: readonly Side[],
-): { readonly side: Side; readonly nodes: Section }[] {
-  const runs: { side: Side; nodes: GraphNode[] }[] = [];
+  { cuts, beside }: Places,
+): { readonly side: Side; readonly nodes: Section; readonly isBeside: boolean }[] {
+  const runs: { side: Side; nodes: GraphNode[]; isBeside: boolean }[] = [];
   nodes.forEach((node, i) => {
     const side = sides[i]!;
-    if (runs.at(-1)?.side === side) runs.at(-1)!.nodes.push(node);
-    else runs.push({ side, nodes: [node] });
+    const last = runs.at(-1);
+    const isBeside = last !== undefined && last.side !== side && beside?.has(node) === true;
+    if (last?.side === side && !cuts?.has(node)) last.nodes.push(node);
+    else runs.push({ side, nodes: [node], isBeside });
   });
   const readBy = { front: new Set<Value>(), back: new Set<Value>() };
   nodes.forEach((node, i) => {
     for (const value of inputsOf(node)) readBy[sides[i]!].add(value);
   });
   const next = { front: 0, back: 0 };
-  let takes: readonly Value[] = [];
-  return runs.map(({ side, nodes: own }) => {
-    const others = readBy[side === "front" ? "back" : "front"];
-    const gives = own.flatMap(({ out }) => (out && others.has(out) ? [out] : []));
+  /** Values that each part was given and has not taken. */
+  const waiting: Record<Side, readonly Value[]> = { front: [], back: [] };
+  let before: readonly Value[] = [];
+  return runs.map(({ side, nodes: own, isBeside }) => {
+    const other: Side = side === "front" ? "back" : "front";
+    const gives = own.flatMap(({ out }) => (out && readBy[other].has(out) ? [out] : []));
     const from = next[side];
     next[side] += own.length;
-    const section: Section = { from, to: next[side], takes, gives };
-    takes = gives; // the other side comes next
-    return { side, nodes: section };
+    const isLater = isBeside && before.length > 0; // values that the section before gives are for the section after this one
+    const takes = isLater ? [] : waiting[side];
+    if (!isLater) waiting[side] = [];
+    if (gives.length > 0) waiting[other] = gives;
+    before = gives;
+    return { side, nodes: { from, to: next[side], takes, gives }, isBeside };
   });
 }
 

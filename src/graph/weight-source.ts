@@ -1,4 +1,4 @@
-// Where the values of a weight come from: a tensor of the file, a range of its rows (fused tensors are read as several
+// The sources of a weight's values: a tensor of the file, a range of its rows (fused tensors are read as several
 // weights, without a copy), a vector with each value several times, or numbers that the architecture computes.
 
 import { ModelError } from "../base/errors.ts";
@@ -47,10 +47,10 @@ function firstByte({ dtype, shape }: Weight, row: number): number {
   return bytesFor(dtype, row * rowElements);
 }
 
-/** Where a tensor of the file lies, in parts of the same size; undefined: not in local files. */
+/** Locations of a tensor of the file, in parts of the same size; undefined: not in local files. */
 type TensorParts<Part> = (tensor: string) => readonly Part[] | undefined;
 
-/** Where the bytes of a weight lie, in parts of the same size; undefined: not in local files, or not as they are. */
+/** Locations of a weight's bytes, in parts of the same size; undefined: not in local files, or not as they are. */
 export function weightParts<Part extends { readonly offset: number }>(
   weight: Weight,
   partsOf: TensorParts<Part>,

@@ -1,6 +1,6 @@
-// In which order and with which roundings the CPU's kernels add up: what another device must know to compute the same bits. Kernels
-// are described once for vectors of any width (ops/), so this is little: whether a multiply-add rounds once, and how many lanes
-// the sums of a kernel have. Matmuls add up each row in the order of its columns, whatever computes them.
+// The order and roundings in which the CPU's kernels add up, which another device must know to compute the same bits. Kernels are
+// described once for vectors of any width (ops/), so this is little: whether a multiply-add rounds once, and the number of lanes that the
+// sums of a kernel have. Matmuls on every device add up each row in the order of its columns.
 
 export interface Arithmetic {
   /** f32v.fma rounds once. */

@@ -1,5 +1,5 @@
-// What this engine's WebAssembly can do. Small modules validate or do not; the relaxed dot product, whose meaning differs
-// between processors, is run. What a processor's machine code can do is src/platform's to find out.
+// Detects the features of this engine's WebAssembly. Small modules validate or do not; the relaxed dot product, whose
+// meaning differs between processors, is run. src/platform detects the features of a processor's machine code.
 
 import { assembleModule, WasmFunction, type WasmMemory } from "./asm/wasm.ts";
 import type { Dot4 } from "./ir/meanings.ts";
@@ -14,8 +14,8 @@ export interface WasmFeatures {
   /** 64-bit addresses. */
   readonly memory64: boolean;
   /**
-   * What the second operand of i32v.dot4 may be, where kernels are lowered with `relaxed` as above. Lowered without relaxed
-   * SIMD on an engine that has it, it is "signed".
+   * The allowed range of i32v.dot4's second operand, with kernels lowered with `relaxed` as above. Lowered without relaxed
+   * SIMD on an engine that has it, the range is "words".
    */
   readonly dot4: Dot4;
   /**
@@ -42,7 +42,7 @@ function detect(): WasmFeatures {
       relaxed: false,
       threads: false,
       memory64: false,
-      dot4: "signed",
+      dot4: "words",
       vectorRegisters: 16,
     };
   }
@@ -53,7 +53,7 @@ function detect(): WasmFeatures {
     // Without isolation browsers hide the constructor, though modules with shared memory validate.
     threads: typeof SharedArrayBuffer !== "undefined" && validates(threadsModule()),
     memory64: validates(memory64Module()) && makesWideMemory(),
-    dot4: dot4 ?? "signed", // widenedDot4 multiplies 16-bit integers
+    dot4: dot4 ?? "words",
     vectorRegisters: dot4 === "signed" ? 32 : 16,
   };
 }
@@ -77,6 +77,9 @@ function relaxedModule(): Uint8Array<ArrayBuffer> {
     f.op(name);
     f.op("drop");
   }
+  for (let operand = 0; operand < 2; operand++) f.op16("v128.const", new Uint8Array(16));
+  f.op("i16x8.relaxed_dot_i8x16_i7x16_s");
+  f.op("drop");
   return assembleModule([f], onePage);
 }
 
@@ -137,14 +140,14 @@ function instantiateDot4(): Dot4Function {
   };
 }
 
-/** The widest range of second operands for which the dot product is exact; undefined where not even 0..127 is. */
+/** The widest range of second operands for which the dot product is exact; undefined if not even 0..127 is. */
 export function classifyDot4(dot4: Dot4Function): Dot4 | undefined {
   if (isExact(dot4, [-128, -1, 1, 127])) return "signed";
   if (isExact(dot4, [1, 127, 128, 255])) return "unsigned";
   return isExact(dot4, [0, 1, 64, 127]) ? "i7" : undefined;
 }
 
-/** Tests operands whose sums of two products would saturate or wrap in 16 bits, whichever two are added first. */
+/** Tests operands whose sums of two products would saturate or wrap in 16 bits, for any order of addition. */
 function isExact(dot4: Dot4Function, seconds: readonly number[]): boolean {
   const matmuls = [-128, -1, 1, 127].flatMap((a) => seconds.map((b) => [a, b] as const));
   return matmuls.every(([a, b]) =>

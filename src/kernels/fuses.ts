@@ -1,11 +1,11 @@
-// Whether this engine's WebAssembly rounds a multiply-add once: with relaxed SIMD that is the engine's choice, so it is asked.
+// Tests whether this engine's WebAssembly rounds a multiply-add once: with relaxed SIMD that is the engine's choice.
 
 import { assembleModule, WasmFunction } from "./asm/wasm.ts";
 import type { WasmFeatures } from "./features.ts";
 
 let answer: boolean | undefined;
 
-/** Of f32v.fma, lowered as it is with these features. */
+/** Whether f32v.fma rounds once, lowered as it is with these features. */
 export function fusesMultiplyAdd({ relaxed }: Pick<WasmFeatures, "relaxed">): boolean {
   if (!relaxed) return false;
   answer ??= ask();

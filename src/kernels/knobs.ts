@@ -2,13 +2,13 @@
 // Data only: lower/schedule.ts applies them (`ahead` is applied by the kernels in ops/matmul/), matmul-variants.ts has them
 // as part of a variant, src/tune searches them.
 //
-// An out-of-order processor does much of this by itself. What a knob gains beyond that depends on the processor, the type and
-// where the weights come from, so knobs are measured, not guessed.
+// An out-of-order processor does much of this by itself. The further gain of a knob depends on the processor, the type and
+// the cache level of the weights, so knobs are measured, not guessed.
 
 import type { LoopSchedule } from "./lower/schedule.ts";
 
 export interface Schedule extends LoopSchedule {
-  /** Weights are prefetched so many bytes before they are needed; 0: not at all. */
+  /** The distance in bytes by which weights are prefetched before their use; 0: no prefetch. */
   readonly ahead: number;
 }
 

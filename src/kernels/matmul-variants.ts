@@ -2,12 +2,13 @@
 // variant accepts a problem or says why not.
 //
 // A variant is plain data: src/backends/cpu makes its kernels, src/tune measures it. All variants of a layout read the same
-// row panels. They differ in the register tile (rows x tokens), in how activations are stored, and in how many streams a
+// row panels. They differ in the register tile (rows x tokens), in the layout of activations, and in the number of streams that a
 // matmul with few tokens reads at once. Each target has a list of its own: WebAssembly's compilers spill, machine code
 // refuses a register tile that does not fit, and a wider vector has more rows.
 
 import { type Knobs, knobWords, splitKnobs } from "./knobs.ts";
-import type { QuantLayout } from "./ops/packed/packed.ts";
+import { productsFor, type QuantLayout } from "./ops/packed/packed.ts";
+import type { Packing } from "./ops/packed/packing.ts";
 import { packingOf } from "./ops/packed/packings.ts";
 import type { KernelTarget } from "./target.ts";
 
@@ -20,7 +21,7 @@ export interface MatmulProblem {
   readonly k: number;
 }
 
-/** What the choice depends on; without a name and a width the target is WebAssembly. */
+/** Properties that the choice depends on; a target without a name and a width is WebAssembly. */
 export type MatmulTarget = Pick<KernelTarget, "vectorRegisters"> &
   Partial<Pick<KernelTarget, "name" | "width" | "dot4" | "amx" | "i8mm">>;
 
@@ -35,6 +36,8 @@ export interface MatmulVariant {
   readonly tokens: number;
   /** Activations repeated in every lane of a vector. */
   readonly replicated: boolean;
+  /** Activations are also stored as 16-bit integers or as magnitudes and signs, as products of words or signs read them (packed.ts). */
+  readonly words: boolean;
   /** Row panels that a matmul with one token walks at once. */
   readonly streams: number;
   /**
@@ -50,7 +53,7 @@ export interface MatmulVariant {
   readonly unpacked: boolean;
   /** Split into chunks for all threads; otherwise one thread computes it. */
   readonly shared: boolean;
-  /** Machine code only: what differs from the default schedule. Ids end with it. */
+  /** Machine code only: the differences from the default schedule. Ids end with it. */
   readonly knobs?: Knobs;
 }
 
@@ -73,7 +76,12 @@ export type ChooseMatmul = (
 /** Row panels that a matmul with one token walks at once, by default: four have 1.7 times the bandwidth of one. */
 const DEFAULT_STREAMS = 4;
 
-const styles = [false, true];
+/** Layouts of activations. */
+const styles = [
+  { replicated: false },
+  { replicated: true },
+  { replicated: false, words: true },
+] as const;
 
 type Tile = readonly [rows: MatmulVariant["rows"], tokens: number];
 
@@ -86,19 +94,19 @@ const streamedTiles: readonly Tile[] = [
 ];
 
 const wasmVariants: readonly MatmulVariant[] = [
-  ...styles.flatMap((replicated) =>
-    [1, 2, 4, 8].map((streams) => variant({ rows: 16, tokens: 1, replicated, streams })),
+  ...styles.flatMap((style) =>
+    [1, 2, 4, 8].map((streams) => variant({ rows: 16, tokens: 1, ...style, streams })),
   ),
-  ...styles.flatMap((replicated) =>
+  ...styles.flatMap((style) =>
     ([4, 8, 16] as const).flatMap((rows) =>
       [2, 3, 4, 6, 8].map((tokens) =>
-        variant({ rows, tokens, replicated, streams: DEFAULT_STREAMS }),
+        variant({ rows, tokens, ...style, streams: DEFAULT_STREAMS }),
       ),
     ),
   ),
-  ...styles.flatMap((replicated) =>
+  ...styles.flatMap((style) =>
     streamedTiles.map(([rows, tokens]) =>
-      variant({ rows, tokens, replicated, streams: DEFAULT_STREAMS, streamed: true }),
+      variant({ rows, tokens, ...style, streams: DEFAULT_STREAMS, streamed: true }),
     ),
   ),
   variant({ rows: 16, tokens: 1, replicated: false, streams: DEFAULT_STREAMS, shared: false }),
@@ -108,7 +116,7 @@ const wasmVariants: readonly MatmulVariant[] = [
 interface NativeSpace {
   readonly streams: readonly number[];
   readonly tiles: readonly Tile[];
-  /** Token tiles that stream, and in how many streams. */
+  /** Token tiles that stream, and their numbers of streams. */
   readonly streamed: readonly (readonly [...Tile, streams: number])[];
   /** The most tokens that stream by default: some full token tiles, one after the other. */
   readonly mostStreamed: number;
@@ -122,7 +130,7 @@ const nativeSpaces: Readonly<Record<KernelTarget["width"], NativeSpace>> = {
   16: {
     streams: [1, 2, 4],
     tiles: [...tilesOf(8, [2, 3, 4, 5, 6, 8]), ...tilesOf(16, [2, 3, 4])],
-    // Those of 3 and 4 tokens walk over whole row panels: tiles of 8 rows go over each of them twice, with gaps.
+    // Tiles of 3 and 4 tokens walk over whole row panels: tiles of 8 rows go over each panel twice, with gaps.
     streamed: [
       [8, 2, 2],
       [8, 3, 1],
@@ -204,11 +212,11 @@ const inPairs: MatmulVariant = variant({
 
 const i8mmList: readonly MatmulVariant[] = [...nativeLists[16], inPairs];
 
-/** Tokens from which unpacking a row panel into pairs of rows costs fewer instructions than it saves (docs/native.md). */
+/** Tokens from which unpacking a row panel into pairs of rows costs fewer instructions than it saves (docs/inside/processors.md). */
 const FEWEST_IN_PAIRS = 8;
 
 /**
- * Tokens from which unpacking a row panel takes less time than it saves (Neoverse-N1, docs/performance.md). Bytes have nothing
+ * Tokens from which unpacking a row panel takes less time than it saves (Neoverse-N1, docs/inside/arm64.md). Bytes have nothing
  * to unpack but their scales. Small mins are as much work as before, so there is less to gain.
  */
 function fewestUnpacked({ bits, hasMin, spanBlocks }: QuantLayout): number {
@@ -274,6 +282,11 @@ function defaultTile(dtype: string, tokens: number, target: MatmulTarget): Matmu
       tokens >= fewestUnpacked(packing.layout(target.dot4 ?? "signed"));
     return nativeTile(dtype, tile, target, isUnpacked);
   }
+  if (packing && readsWords(packing, target)) {
+    // Bytes need no unpacking that tokens would share, and all rows share a load of activations (Cascade Lake: 1.07 times as fast).
+    const isPlain = target.dot4 === "i7" && packing.layout(target.dot4).bits === 8;
+    return variantById(isPlain ? "16x2.words" : "8x4.words")!;
+  }
   const isWide = target.vectorRegisters >= 32;
   if (packing) return variantById(isWide ? "16x4.replicated" : "8x4.compact")!;
   return variantById(isWide ? "16x4.compact" : "8x6.compact")!;
@@ -302,8 +315,8 @@ function nativeTile(
 }
 
 /**
- * The default for so many tokens. Few of them stream: two to four are 1.5 to 1.9 times as fast as one row panel at a time (one
- * thread, AVX-512). Neoverse-N1: docs/performance.md.
+ * The default for `tokens` tokens. Few tokens stream: two to four are 1.5 to 1.9 times as fast as one row panel at a time (one
+ * thread, AVX-512). Neoverse-N1: docs/inside/arm64.md.
  */
 export function defaultVariant(dtype: string, tokens: number, target: MatmulTarget): MatmulVariant {
   const tile = defaultTile(dtype, tokens, target);
@@ -315,10 +328,11 @@ export function defaultVariant(dtype: string, tokens: number, target: MatmulTarg
     (one) =>
       one.streamed &&
       tokens % one.tokens === 0 &&
-      // Where several blocks share a header, sums go through memory at its end, and tiles of 8 rows are as fast.
+      // If several blocks share a header, sums go through memory at its end, and tiles of 8 rows are as fast.
       (spanBlocks === 1 || one.streams > 1) &&
       (one.tokens === tokens || one.streams === 1) &&
       one.replicated === tile.replicated &&
+      one.words === tile.words &&
       acceptsProblem(one, { dtype, n: 16, k: 256 }, target) === true,
   );
   return streamed ?? tile;
@@ -341,8 +355,8 @@ export function indexIn(variants: MatmulVariant[], wanted: MatmulVariant): numbe
 }
 
 /**
- * The variant that runs the same kernels for so many tokens: a token tile that they do not fill is computed by the kernels
- * of a narrower one. A measurement of one holds for the other.
+ * The variant that runs the same kernels for `tokens` tokens: a token tile that they do not fill is computed by the
+ * kernels of a narrower one. A measurement of one holds for the other.
  */
 export function effectiveVariant(
   variant: MatmulVariant,
@@ -362,11 +376,13 @@ export function acceptsProblem(
   { dtype, n }: MatmulProblem,
   target: MatmulTarget,
 ): true | string {
-  const { replicated, streamed, shared, amx, i8mm, unpacked } = variant;
+  const { replicated, words, streamed, shared, amx, i8mm, unpacked } = variant;
   const { vectorRegisters } = target;
   const packing = packingOf(dtype);
   if (!packing && replicated)
     return `activations for ${dtype} weights are floats, which are not replicated`;
+  if (words && (!packing || !readsWords(packing, target)))
+    return `${dtype} weights are not multiplied as words`;
   if (!packing && streamed) return `${dtype} weights are read as one stream`;
   if (!packing && amx) return `weights of ${dtype} are floats, and AMX tiles multiply bytes`;
   if (!packing && unpacked) return `weights of ${dtype} are floats, which are not packed`;
@@ -404,6 +420,13 @@ export function groupsAtOnce(
   width: number,
 ): number {
   return width === 32 && (lookup || widened) ? 1 : 64 / width;
+}
+
+/** Whether products are made of activations as words, or as magnitudes and signs. */
+function readsWords(packing: Packing, target: MatmulTarget): boolean {
+  const { dot4 = "signed" } = target;
+  const products = nativeSpace(target) ? "fours" : productsFor(packing.layout(dot4), dot4);
+  return products === "words" || products === "signs";
 }
 
 /**
@@ -445,8 +468,12 @@ function nativeVectors(
 }
 
 function variant(
-  parts: Omit<MatmulVariant, "id" | "shared" | "streamed" | "amx" | "i8mm" | "unpacked"> & {
+  parts: Omit<
+    MatmulVariant,
+    "id" | "shared" | "streamed" | "amx" | "i8mm" | "unpacked" | "words"
+  > & {
     shared?: boolean;
+    words?: boolean;
     unpacked?: boolean;
     streamed?: boolean;
     amx?: boolean;
@@ -454,12 +481,12 @@ function variant(
   },
 ): MatmulVariant {
   const usual = { shared: true, streamed: false, amx: false, i8mm: false, unpacked: false };
-  const whole = { ...usual, ...parts };
+  const whole = { ...usual, words: false, ...parts };
   return { ...whole, id: idOf(whole) };
 }
 
 function idOf(parts: Omit<MatmulVariant, "id">): string {
-  const { rows, tokens, replicated, streams, streamed, amx, i8mm, unpacked, shared } = parts;
+  const { rows, tokens, replicated, words, streams, streamed, amx, i8mm, unpacked, shared } = parts;
   const { knobs = {} } = parts;
   const shape = [
     ...(tokens > 1 ? [`${rows}x${tokens}`] : []),
@@ -468,6 +495,6 @@ function idOf(parts: Omit<MatmulVariant, "id">): string {
     ...(i8mm ? ["i8mm"] : []),
     ...(unpacked ? ["unpacked"] : []),
   ];
-  const style = replicated ? "replicated" : "compact";
+  const style = replicated ? "replicated" : words ? "words" : "compact";
   return [...shape, style, ...(shared ? [] : ["serial"]), ...knobWords(knobs)].join(".");
 }

@@ -1,5 +1,5 @@
-// The targets of kernels: the properties that layouts and kernels adapt to, as data. How code for a target is made is in
-// lower/. Which targets this machine has is found by src/kernels/features.ts (WebAssembly) and src/platform (machine code).
+// The targets of kernels: the properties that layouts and kernels adapt to, as data. lower/ makes code for a target.
+// src/kernels/features.ts (WebAssembly) and src/platform (machine code) detect this machine's targets.
 
 import type { WasmFeatures } from "./features.ts";
 import type { Dot4 } from "./ir/meanings.ts";
@@ -22,7 +22,7 @@ export type Halves = "coded" | "hardware";
 export interface KernelTarget {
   readonly name: TargetName;
   readonly width: VectorWidth;
-  /** What the second operand of i32v.dot4 may be. */
+  /** The allowed range of i32v.dot4's second operand. */
   readonly dot4: Dot4;
   readonly halves: Halves;
   /** Registers that hold a vector, as far as is known. */

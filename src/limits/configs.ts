@@ -4,7 +4,7 @@
 import type { ModelShape } from "./shape.ts";
 
 export interface NamedShape {
-  /** What a user types: "qwen1.5-7b". */
+  /** The name that a user types: "qwen1.5-7b". */
   readonly id: string;
   /** For display: "Qwen1.5 7B". */
   readonly name: string;

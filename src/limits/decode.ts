@@ -1,12 +1,12 @@
 // The least time of decoding, token by token. Every token reads all weights and the KV cache up to itself, so its
-// latency is a straight line: (n - 1) / W + B milliseconds for token n, where W is how many tokens add one
+// latency is a straight line: (n - 1) / W + B milliseconds for token n, where W is the number of tokens that add one
 // millisecond, and B is the latency of the first token. Arithmetic has a line of its own, which matters only on
 // devices that compute slowly. The lines count layers with a window as if they attended to one token: a limit may be
 // too high.
 
-import type { Device } from "./device.ts";
+import type { Device, Work } from "../api/rates.ts";
 import { type ModelCost, pairsOf, windowWork } from "./model-cost.ts";
-import { type Limit, limitOf, opsSum, type Work } from "./roofline.ts";
+import { type Limit, limitOf, opsSum } from "./roofline.ts";
 
 /** Latency of token n: (n - 1) / W + B. */
 export interface DecodeLine {

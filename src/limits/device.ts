@@ -1,69 +1,7 @@
 // A machine's speed as numbers: bytes read and operations computed per second. From a data sheet (devices.ts) or
-// measured (by src/machine; this file only has the types). The rest of this folder computes with it.
+// measured (by src/machine). The rest of this folder computes with it.
 
-/** A machine or an accelerator, at one number of threads. A multiply and an add are two operations. */
-export interface Device {
-  readonly id: string;
-  /** For display: "NVIDIA GeForce RTX 4090". */
-  readonly name: string;
-  /** undefined where it is not known. */
-  readonly memoryBytes: number | undefined;
-  readonly bytesPerSecond: number;
-  /**
-   * Peak rates by the type of the factors; a type without an entry runs at the rate of the next wider one. tf32:
-   * float32 values that matrix units round, if these are faster than f32.
-   */
-  readonly opsPerSecond: {
-    readonly f32: number;
-    readonly tf32?: number;
-    readonly f16?: number;
-    readonly int8?: number;
-  };
-  /** How the f16 rate was derived from others; absent: it is as `source` says. */
-  readonly f16From?: string;
-  /** Origin of the numbers, for display: "data sheet", "measured 2026-11-15, 2 threads". */
-  readonly source: string;
-  /** Of a quick measurement, so not exact. */
-  readonly quick?: boolean;
-}
-
-/** A rate at some number of threads. */
-export interface RatePoint {
-  readonly threads: number;
-  readonly perSecond: number;
-}
-
-/** How fast a set of this size is read repeatedly: caches hold all or part of it. */
-export interface CachedReads {
-  readonly setBytes: number;
-  readonly readBytes: readonly RatePoint[];
-}
-
-/** This machine, measured: every rate by number of threads, ascending, from 1 to all cores. */
-export interface MachineMeasurement {
-  /** What was measured; a file of another identity is stale. */
-  readonly cpu: string;
-  readonly cores: number;
-  readonly memoryBytes: number | undefined;
-  /** How the measuring kernels were lowered: "WebAssembly SIMD, relaxed (dot4 unsigned)". */
-  readonly lowering: string;
-  /** Reads from memory: of a set much larger than any cache. */
-  readonly readBytes: readonly RatePoint[];
-  /**
-   * Reads of smaller sets, ascending: a small model runs from caches, and memory is not its limit. Absent: not
-   * measured.
-   */
-  readonly cachedReads?: readonly CachedReads[];
-  readonly f32Ops: readonly RatePoint[];
-  /** With vector instructions. */
-  readonly int8Ops: readonly RatePoint[];
-  /** The same with AMX tiles. Absent: there are none. */
-  readonly int8TileOps?: readonly RatePoint[];
-  /** ISO date and time. */
-  readonly measuredAt: string;
-  /** Measured in half a second: until there is a better one. */
-  readonly quick?: boolean;
-}
+import type { Device, MachineMeasurement, RatePoint } from "../api/rates.ts";
 
 /**
  * A register holds half as many half floats as bytes: no processor multiplies half floats at more than half of its
@@ -72,10 +10,11 @@ export interface MachineMeasurement {
 const bytesPerHalf = 2;
 
 /**
- * The measured machine as a device with some number of threads, interpolated between measured ones. `setBytes` is what
- * the work reads repeatedly (a model's weights); without it everything is read from memory. Bytes are multiplied in
- * AMX tiles if there are any. Half floats count at half the rate of bytes, which processors with half-float arithmetic
- * have (it is not measured): a limit may be too high, never too low.
+ * The measured machine as a device with a given number of threads, interpolated between measured ones. `setBytes` is
+ * the size of the data that
+ * the work reads repeatedly (a model's weights); without it, everything is read from memory. Bytes are multiplied in
+ * AMX tiles if there are any.
+ * have (not measured here): a limit may be too high, never too low.
  */
 export function deviceAt(
   machine: MachineMeasurement,

@@ -6,9 +6,9 @@
 // programs use, are twice as fast as f32 ones). Memory is the largest that is sold. A giga is 10^9, except where a
 // line says otherwise.
 
+import type { Device } from "../api/rates.ts";
 import { byName } from "../base/by-name.ts";
 import { UsageError } from "../base/errors.ts";
-import type { Device } from "./device.ts";
 
 interface Row {
   readonly name: string;
@@ -22,13 +22,13 @@ interface Row {
   readonly f16?: number;
   readonly int8?: number;
   readonly source?: string;
-  /** What a kilo is in this line: 1000 unless it says 1024. */
+  /** The size of a kilo in this line: 1000 unless it says 1024. */
   readonly kilo?: 1000 | 1024;
 }
 
 // The maker does not publish TFLOPS of these chips; they are computed from cores and clock.
 const estimated = "bandwidth from the data sheet, arithmetic estimated from cores and clock";
-// The published tables that docs/limits.md names use 1008 GB/s and 82.58 TFLOPS in powers of 1024, which is 7% and 10%
+// The published tables that docs/use/limits.md names use 1008 GB/s and 82.58 TFLOPS in powers of 1024, which is 7% and 10%
 // too high.
 const binary = "data sheet, read in powers of 1024";
 
@@ -120,7 +120,7 @@ const rows: Readonly<Record<string, Row>> = byName({
   m4: { name: "Apple M4", gib: 32, bandwidth: 120, f32: 4.3, source: estimated },
   "m4-pro": { name: "Apple M4 Pro", gib: 64, bandwidth: 273, f32: 8.6, source: estimated },
   "m4-max": { name: "Apple M4 Max", gib: 128, bandwidth: 546, f32: 17.2, source: estimated },
-  // Not the 83.2 GB/s of its data sheet, but what was measured.
+  // The measured bandwidth, not the 83.2 GB/s of its data sheet.
   "ryzen-7950x": {
     name: "AMD Ryzen 9 7950X",
     bandwidth: 67,

@@ -1,6 +1,8 @@
-// What a disk allows a model whose weights stay there in part: every batch reads them once. Arithmetic, like the rest of this folder.
+// The speed limit of a disk for a model that keeps part of its weights there: every batch reads them once. Arithmetic, like the rest
+// of this folder.
 
-import type { PhaseTimes, SpeedLimit, SpeedLimits } from "./phase.ts";
+import type { SpeedLimit, SpeedLimits } from "../api/rates.ts";
+import type { PhaseTimes } from "./phase.ts";
 
 /** Bytes that every batch reads, and how fast the disk reads them. */
 export interface DiskReads {
@@ -13,7 +15,7 @@ export function diskTokensPerSecond({ diskBytes, bytesPerSecond }: DiskReads): n
   return bytesPerSecond / diskBytes;
 }
 
-/** What a disk allows a model that may take so much memory. */
+/** The speed that a disk allows a model with a given memory limit. */
 export interface DiskReport extends DiskReads {
   readonly ramBytes: number;
   /** Bytes of weights that are in memory. */
@@ -22,8 +24,8 @@ export interface DiskReport extends DiskReads {
 }
 
 /**
- * The least that is read for each token: what is left of the weights when memory holds the state of a context, and nothing else but
- * weights. Of experts, a token reads its own. undefined: all weights are in memory.
+ * The least that is read for each token: the weights that remain on disk when memory holds the state of a context, and nothing else
+ * but weights. Of experts, a token reads its own. undefined: all weights are in memory.
  */
 export function diskReport(
   memory: {
@@ -50,8 +52,8 @@ type DiskTimes = Omit<PhaseTimes, "work"> & {
 
 /**
  * The limits of both phases with the disk: the slower of the two counts. A prompt reads the weights at least once. Several sequences,
- * or drafted tokens, may share a batch: `batches` is the number of batches of the generation, where it is known. Of experts, what was
- * read counts: how many of them are in memory shows only then.
+ * or drafted tokens, may share a batch: `batches` is the number of batches of the generation, if it is known. Of experts, the
+ * measured reads count: only they show how many were in memory.
  */
 export function limitsWithDisk(
   times: DiskTimes,

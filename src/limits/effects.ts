@@ -1,8 +1,8 @@
 // The effect of other bit widths for weights and KV cache, and of grouped-query attention: the same few numbers for
 // each variant, for one table.
 
+import type { Device } from "../api/rates.ts";
 import { decodeLimit, decodeLine } from "./decode.ts";
-import type { Device } from "./device.ts";
 import type { LimitsModel } from "./limits-model.ts";
 import { kvBytesPerToken, type StateSize, tokensThatFit, withKvTimes } from "./memory.ts";
 import {

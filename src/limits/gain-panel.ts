@@ -7,7 +7,7 @@ import type { SpeculationReport } from "./report.ts";
 export const gainPanelHeight = 300;
 
 const margin = { top: 56, bottom: 48 };
-/** About so many lines of the grid. */
+/** The approximate number of grid lines. */
 const gridSteps = 5;
 
 /** `from` and `to` are the left and the right end of the axis, `top` is where the panel begins. */

@@ -1,6 +1,6 @@
 // A measured GPU as numbers, and as a Device for limits. src/machine measures; this file only describes.
 
-import type { Device } from "./device.ts";
+import type { Device } from "../api/rates.ts";
 
 /** This machine's GPU, measured. A multiply and an add are two operations. */
 export interface GpuMeasurement {
@@ -23,13 +23,15 @@ export interface GpuMeasurement {
   readonly link: GpuLink | undefined;
   /** ISO date and time. */
   readonly measuredAt: string;
+  /** In half a second: less exact. */
+  readonly quick?: boolean;
 }
 
 /** The way between the host and a GPU. */
 export interface GpuLink {
   readonly uploadBytesPerSecond: number;
   readonly downloadBytesPerSecond: number;
-  /** Of commands that compute nothing, and a result of four bytes. */
+  /** The time of commands that compute nothing, and of a result of four bytes. */
   readonly roundTripSeconds: number;
 }
 
@@ -37,7 +39,7 @@ export interface GpuLink {
 const partlyCached = 4;
 
 /**
- * The GPU as a device. Prompts are multiplied on matrix units if there are any, whatever the type of the weights, so
+ * The GPU as a device. Prompts are multiplied on matrix units if there are any, for any type of the weights, so
  * each peak is that of the fastest units that may compute it. A limit may be too high, never too low.
  */
 export function gpuDevice(
@@ -57,7 +59,8 @@ export function gpuDevice(
       f16: Math.max(f32, f16OpsPerSecond),
       int8: Math.max(f32, int8OpsPerSecond),
     },
-    source: `measured ${gpu.measuredAt.slice(0, 10)}${gpu.isSoftware ? ", a software adapter" : ""}`,
+    ...(gpu.quick && { quick: true }),
+    source: `measured ${gpu.quick ? "quickly " : ""}${gpu.measuredAt.slice(0, 10)}${gpu.isSoftware ? ", a software adapter" : ""}`,
   };
 }
 

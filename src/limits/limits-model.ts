@@ -18,6 +18,6 @@ export interface LimitsModel {
   readonly cost: ModelCost;
   /** Bytes of one context, with a KV cache of bits.kv. */
   readonly state: StateSize;
-  /** Where the shape does not give them: counted from the graph. */
+  /** Counts from the graph, for a shape that does not give them. */
   readonly parameters?: ParameterCounts;
 }

@@ -1,11 +1,11 @@
 // Measured speeds compared with their limits: reads the output of `lantern bench --json`, and computes the fraction
 // reached.
 
+import type { Device } from "../api/rates.ts";
 import { byName } from "../base/by-name.ts";
 import { UsageError } from "../base/errors.ts";
 import { plural } from "../base/plural.ts";
 import { decodeTotalMs, decodeWork } from "./decode.ts";
-import type { Device } from "./device.ts";
 import type { ModelCost } from "./model-cost.ts";
 import { prefillLimit } from "./prefill.ts";
 import { type Limit, limitOf } from "./roofline.ts";

@@ -23,7 +23,7 @@ export interface KvSize {
   readonly mostTokens?: number | undefined;
 }
 
-/** Bytes of a context of so many tokens. */
+/** Bytes of a context of `tokens` tokens. */
 export function stateBytes({ kv, recurrentBytes }: StateSize, tokens: number): number {
   return kv.reduce((sum, { bytesPerToken, blockTokens, mostTokens = Infinity }) => {
     const held = Math.min(Math.ceil(tokens / blockTokens) * blockTokens, mostTokens);
@@ -59,7 +59,7 @@ export function tokensThatFit(
   return fits;
 }
 
-/** The state of a shape with a KV cache of so many bits. Every layer attends to all tokens. */
+/** The state of a shape whose KV cache has `kvBits` bits per value. Every layer attends to all tokens. */
 export function shapeState(shape: ModelShape, kvBits: number): StateSize {
   const bytesPerToken = (kvParameters(shape) * kvBits) / 8;
   return { kv: [{ bytesPerToken, blockTokens: 1 }], recurrentBytes: 0 };

@@ -2,16 +2,17 @@
 // computed. It comes from a shape and bit widths (for a model that is not on this machine), or from a graph, whose
 // weights have their real types.
 
+import type { Work } from "../api/rates.ts";
 import { UsageError } from "../base/errors.ts";
 import type { KvDType } from "../dtypes/kv-types.ts";
 import { halfWindow } from "../graph/attended.ts";
 import { type Cost, graphCost, nodeCost, weightBytes } from "../graph/cost.ts";
 import { type Graph, isBidirectional } from "../graph/graph.ts";
-import { noOps, type Ops, opsSum, type Work } from "./roofline.ts";
+import { noOps, type Ops, opsSum } from "./roofline.ts";
 import { kvParameters, type ModelShape, parameterCounts } from "./shape.ts";
 
 export interface ModelCost {
-  /** Read once in every batch, whatever its number of tokens: layers and head. Of experts, only those of one token. */
+  /** Bytes that every batch reads once, for any number of tokens: layers and head. Of experts, only those of one token. */
   readonly weightBytes: number;
   /** For a mixture of experts: the bytes of all experts, and the fraction of them that a token reads. */
   readonly experts?: { readonly bytes: number; readonly share: number } | undefined;
@@ -45,14 +46,14 @@ export interface BitWidths {
 }
 
 /**
- * How work is counted. "best": as the best program would do it, so that a limit may be too high and never too low:
+ * The way to count work. "best": as the best program would do it, so that a limit may be too high and never too low:
  * matmuls on the fastest units for their type, one read of the KV cache for all tokens of a prompt. "article": as in
- * the published tables (docs/limits.md): all arithmetic on floats, the KV cache read again for every token of a
+ * the published tables (docs/use/limits.md): all arithmetic on floats, the KV cache read again for every token of a
  * prompt.
  */
 export type Counting = "best" | "article";
 
-/** The kind of operations of matmuls with weights of this width. Quantized weights meet activations of 8 bits. */
+/** The kind of operations of matmuls with weights of this width. Quantized weights are multiplied by activations of 8 bits. */
 export function opsAt(bits: number, counting: Counting): keyof Ops {
   if (counting === "article" || bits > 16) return "floatOps";
   return bits === 16 ? "halfOps" : "int8Ops";
@@ -186,7 +187,7 @@ function expertCost({ nodes }: Graph): ModelCost["experts"] {
   return bytes === 0 ? undefined : { bytes, share: read / bytes };
 }
 
-/** Weights that a batch of so many tokens reads: of experts, the average number that any of the tokens uses. */
+/** Weights that a batch of `tokens` tokens reads: of experts, the average number that any of the tokens uses. */
 export function weightBytesFor({ weightBytes: ofOne, experts }: ModelCost, tokens: number): number {
   if (!experts) return ofOne;
   const { bytes, share } = experts;
@@ -206,6 +207,25 @@ export function withKvBits(cost: ModelCost, from: number, to: number): ModelCost
       const { kvBytes, pair } = withKvBits({ ...cost, ...own, windows: undefined }, from, to);
       return { window: own.window, kvBytes, pair };
     }),
+  };
+}
+
+/** The same model with all weights of another width, where all have one: the norms' vectors count as if they had it, too. */
+export function withWeightBits(cost: ModelCost, from: number, to: number): ModelCost {
+  checkBits("weights", to);
+  const [times, before, after] = [to / from, opsAt(from, "best"), opsAt(to, "best")];
+  const moved = (ops: Ops): Ops => {
+    const others = { ...ops, [before]: 0 };
+    return { ...others, [after]: others[after] + ops[before] };
+  };
+  return {
+    ...cost,
+    weightBytes: cost.weightBytes * times,
+    rowBytes: cost.rowBytes * times,
+    storedBytes: cost.storedBytes * times,
+    token: moved(cost.token),
+    output: moved(cost.output),
+    experts: cost.experts && { ...cost.experts, bytes: cost.experts.bytes * times },
   };
 }
 

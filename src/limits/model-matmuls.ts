@@ -14,9 +14,9 @@ export interface ModelMatmul {
 }
 
 export interface MatmulGroup {
-  /** Of its first matmul: "blk.0.attn_q". */
+  /** The name of its first matmul: "blk.0.attn_q". */
   readonly name: string;
-  /** What its rows are: the output matrix is computed for fewer tokens than the layers. */
+  /** The kind of its rows: the output matrix is computed for fewer tokens than the layers. */
   readonly rows: Rows;
   /** Columns of the activations that it reads, and of all its results. */
   readonly inCols: number;
@@ -24,7 +24,7 @@ export interface MatmulGroup {
   readonly matmuls: readonly ModelMatmul[];
 }
 
-/** Throws what opening the model would throw. */
+/** Throws the errors of opening the model. */
 export function modelMatmuls(header: ModelHeader): MatmulGroup[] {
   return graphMatmuls(buildModel(header).graph);
 }

@@ -5,13 +5,13 @@
 // its limit are the same numbers everywhere. Weights count with the bytes of their file, however a backend packs them.
 // Activations do not count: they are small and stay in caches. Everything is computed once per phase.
 
+import type { Device, PhaseWork, SpeedLimit, SpeedLimits, Work } from "../api/rates.ts";
 import type { KvDType } from "../dtypes/kv-types.ts";
 import type { Graph } from "../graph/graph.ts";
 import { decodeTotalWork } from "./decode.ts";
-import type { Device } from "./device.ts";
 import { graphModelCost } from "./model-cost.ts";
 import { prefillWork } from "./prefill.ts";
-import { limitOf, noOps, opsSum, type Work } from "./roofline.ts";
+import { limitOf, noOps, opsSum } from "./roofline.ts";
 
 /** A graph with the type of its KV cache. */
 export interface PhaseModel {
@@ -27,7 +27,7 @@ export function promptWork({ graph, kvType }: PhaseModel, cached: number, tokens
 
 /**
  * Decoding in `batches` batches, the first after `context` tokens: everything is read once for each batch, and operations are those
- * of `tokens` tokens. There are more tokens than batches where some were drafted, in vain or not, or known beforehand.
+ * of `tokens` tokens. There are more tokens than batches if some were drafted (accepted or not) or known beforehand.
  */
 export function generationWork(
   { graph, kvType }: PhaseModel,
@@ -41,20 +41,12 @@ export function generationWork(
   return { bytes: work.bytes, ...opsSum([tokens / batches, work]) };
 }
 
-/** What was computed: `tokens` in `batches` batches after the prompt, one in each by default. */
+/** Counts of a generation: `tokens` in `batches` batches after the prompt, one token in each by default. */
 interface GenerationCounts {
   readonly cached: number;
   readonly read: number;
   readonly batches: number;
   readonly tokens?: number;
-}
-
-/** The work of both phases of a generation. */
-export interface PhaseWork {
-  readonly prompt: Work;
-  readonly generation: Work;
-  /** The same for each part of a model that is split over two backends, in order. */
-  readonly parts?: readonly Pick<PhaseWork, "prompt" | "generation">[];
 }
 
 /**
@@ -75,27 +67,6 @@ export function phaseWork(
 
 const noWork: Work = { bytes: 0, ...noOps };
 
-/** A measured speed against the limit of a device. */
-export interface SpeedLimit {
-  /** What limits the speed: reading memory, arithmetic, or reading weights that stay on disk. */
-  readonly resource: "bandwidth" | "arithmetic" | "disk";
-  /** The most that the device allows. */
-  readonly tokensPerSecond: number;
-  /** The fraction of it that was reached: 0.78. */
-  readonly fraction: number;
-  /** Use of the limiting resource, and its maximum: bytes or operations per second. */
-  readonly achievedPerSecond: number;
-  readonly possiblePerSecond: number;
-}
-
-/** Both phases of a generation; undefined where nothing was computed. */
-export interface SpeedLimits {
-  readonly prompt: SpeedLimit | undefined;
-  readonly generation: SpeedLimit | undefined;
-  /** They rest on a quick measurement, so they are not exact. */
-  readonly quick?: boolean;
-}
-
 /** Measurements of a generation. */
 export interface PhaseTimes {
   readonly promptTokens: number;
@@ -113,7 +84,7 @@ export interface PhaseDevice extends Device {
 }
 
 /**
- * For one device, or one for each part of the model: parts run in turn, so their least times add up. Or one for each phase, which
+ * For one device, or one for each part of the model: parts run one after the other, so their least times add up. Or one for each phase, which
  * then does all of that phase's work.
  */
 export function speedLimits(times: PhaseTimes, ...devices: PhaseDevice[]): SpeedLimits {

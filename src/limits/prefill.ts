@@ -2,7 +2,7 @@
 // one, matmuls are computed for every token. The bottleneck changes where reading and computing take equally long:
 // short prompts are limited by reading weights, longer ones by arithmetic, and very long ones by the KV cache.
 
-import type { Device } from "./device.ts";
+import type { Device, Work } from "../api/rates.ts";
 import {
   type Counting,
   type ModelCost,
@@ -10,10 +10,10 @@ import {
   weightBytesFor,
   windowWork,
 } from "./model-cost.ts";
-import { type Limit, limitOf, noOps, opsSum, type Work } from "./roofline.ts";
+import { type Limit, limitOf, noOps, opsSum } from "./roofline.ts";
 
 /**
- * How the work of a prompt is counted. "rough": logits of every token are computed. "exact": only the last token's, as
+ * The way to count a prompt's work. "rough": logits of every token are computed. "exact": only the last token's, as
  * a good engine does. "shared": like exact, but the tokens share one read of the KV cache; this is the minimum.
  */
 export type PrefillCount = "rough" | "exact" | "shared";
@@ -79,7 +79,7 @@ export function prefillLimit(
 }
 
 export interface TurningPoints {
-  /** What limits a prompt of one token. */
+  /** The bottleneck of a prompt of one token. */
   readonly starts: Limit["resource"];
   /** Prompt lengths, ascending, at which the limiting resource changes; none, one or two. */
   readonly points: readonly TurningPoint[];
@@ -88,7 +88,7 @@ export interface TurningPoints {
 export interface TurningPoint {
   /** Not an integer: the lines cross here. */
   readonly tokens: number;
-  /** What limits longer prompts, up to the next point. */
+  /** The bottleneck of longer prompts, up to the next point. */
   readonly after: Limit["resource"];
 }
 
@@ -97,7 +97,7 @@ export function turningPoints(
   device: Device,
   count: PrefillCount = "exact",
 ): TurningPoints {
-  // How much longer reading takes than computing, as a polynomial in the prompt's length.
+  // The time of reading minus the time of computing, as a polynomial in the prompt's length.
   const { fixed, token, pair } = growingWork(cost, count);
   const [f, t, p] = [fixed, token, pair].map((work) => {
     const { bandwidthSeconds, arithmeticSeconds } = limitOf(work, device);

@@ -1,9 +1,9 @@
 // All limits of one model on one device, as one record: `lantern limits` prints it, its --json is this record, plot.ts
 // draws it. This file does no arithmetic or formatting of its own.
 
+import type { Device } from "../api/rates.ts";
 import { UsageError } from "../base/errors.ts";
 import { decodeLimit, decodeLine, decodeTotalMs } from "./decode.ts";
-import type { Device } from "./device.ts";
 import { deviceAtRate, type Rate, withMatrixUnits } from "./devices.ts";
 import type { DiskReport } from "./disk.ts";
 import { type Effect, effectsOf } from "./effects.ts";
@@ -42,7 +42,7 @@ export interface ReportOptions {
   readonly measured?: readonly Measured[] | undefined;
   /** Many users at once. */
   readonly serving?: ServingOptions | undefined;
-  /** What `lantern bench serve` measured with this model on this device. */
+  /** Measurements of `lantern bench serve` with this model on this device. */
   readonly servedLoads?: readonly MeasuredLoad[] | undefined;
 }
 
@@ -54,7 +54,7 @@ export interface LimitsReport {
   readonly cost: ModelCost;
   readonly parameters: ParameterCounts;
   readonly memory: MemoryReport;
-  /** Where the model is larger than the memory that it may take. */
+  /** Present if the model is larger than its memory limit. */
   readonly disk?: DiskReport;
   readonly prefill: PrefillReport;
   readonly decode: DecodeReport;
@@ -66,7 +66,7 @@ export interface LimitsReport {
 }
 
 export interface MemoryReport {
-  /** Memory of the device; undefined where it is not known. */
+  /** Memory of the device; undefined if it is not known. */
   readonly bytes: number | undefined;
   /** Read for every token. */
   readonly weightBytes: number;
@@ -88,7 +88,7 @@ export interface MemoryReport {
 
 export interface PrefillReport {
   readonly rows: readonly PrefillRow[];
-  /** Where the bottleneck changes, in this report's counting: `shared`, or `exact` in the article's. */
+  /** Prompt lengths at which the bottleneck changes, in this report's counting: `shared`, or `exact` in the article's. */
   readonly turns: TurningPoints;
   readonly rough: TurningPoints;
   readonly exact: TurningPoints;
@@ -266,7 +266,7 @@ function speculationReport(
   };
 }
 
-/** The curve goes on after the highest point, so that it can be seen to fall. */
+/** The curve continues after the highest point, so that readers see it fall. */
 function curveEnd(...interesting: number[]): number {
   return Math.min(64, Math.max(8, ...interesting.map((count) => 2 * count)));
 }

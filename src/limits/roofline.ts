@@ -1,18 +1,7 @@
 // The roofline: work cannot take less time than moving its bytes, nor less than computing its operations. The longer
 // of the two is the limit.
 
-import type { Device } from "./device.ts";
-
-/** Bytes to move and operations to compute. A multiply and an add are two operations. */
-export interface Work {
-  readonly bytes: number;
-  /** Operations on floats. */
-  readonly floatOps: number;
-  /** Operations on half floats: matmuls of f16 and bf16 weights, attention to a cache of these. */
-  readonly halfOps: number;
-  /** Operations on 8-bit integers: matmuls of quantized weights. */
-  readonly int8Ops: number;
-}
+import type { Device, Work } from "../api/rates.ts";
 
 /** The kinds of operations, each with its own rate. */
 export type Ops = Pick<Work, "floatOps" | "halfOps" | "int8Ops">;

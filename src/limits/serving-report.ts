@@ -1,5 +1,5 @@
 // The part of a LimitsReport about many users: a table of user counts, the most that are served, a batch of requests,
-// and what was measured with `lantern bench serve`, each beside its limit.
+// and the measurements of `lantern bench serve`, each beside its limit.
 
 import {
   type BatchLimit,
@@ -17,18 +17,21 @@ import {
   usualSla,
 } from "./serving.ts";
 
-export interface ServingOptions extends Partial<RequestSize> {
+export interface ServingOptions {
+  /** Tokens of each request (default 64 each). */
+  readonly promptTokens?: number | undefined;
+  readonly answerTokens?: number | undefined;
   /** Also report on this number of users. */
   readonly users?: number | undefined;
   /** Default: the first token within 2 s, 20 tokens/s for each user. */
   readonly sla?: Sla | undefined;
-  /** Also report on a batch of so many requests. */
+  /** Also report on a batch of this many requests. */
   readonly batch?: number | undefined;
   /** Price of the device per hour, in any currency. */
   readonly pricePerHour?: number | undefined;
 }
 
-/** What `lantern bench serve` measured with so many users. */
+/** Measurements of `lantern bench serve` with `users` users. */
 export interface MeasuredLoad extends RequestSize {
   readonly users: number;
   readonly firstP50Ms: number;

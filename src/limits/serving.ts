@@ -1,22 +1,22 @@
-// Many users at once, and offline batches: how many users a device serves within an agreement (SLA), and what a batch
-// of requests costs. All users ask at the same moment, and their answers are generated together, one token of each in
-// a batch, so that weights are read once for all of them. Only what grows with the users (KV cache, arithmetic, memory)
-// sets the limit.
+// Many users at once, and offline batches: the number of users that a device serves within an agreement (SLA), and the
+// cost of a batch of requests. All users ask at the same moment, and their answers are generated together, one token of
+// each in a batch, so that weights are read once for all of them. Only parts that grow with the users (KV cache,
+// arithmetic, memory) set the limit.
 
+import type { Device, Work } from "../api/rates.ts";
 import { UsageError } from "../base/errors.ts";
 import { decodeTotalWork } from "./decode.ts";
-import type { Device } from "./device.ts";
 import type { LimitsModel } from "./limits-model.ts";
 import { stateBytes } from "./memory.ts";
 import { type Counting, weightBytesFor } from "./model-cost.ts";
 import { prefillCountOf, prefillWork } from "./prefill.ts";
-import { type Limit, limitOf, opsSum, type Work } from "./roofline.ts";
+import { type Limit, limitOf, opsSum } from "./roofline.ts";
 
-/** What every user is promised. */
+/** The speeds that every user is promised. */
 export interface Sla {
   /** The first token comes within this time. */
   readonly firstTokenMs: number;
-  /** From then on, every user gets at least so many tokens a second. */
+  /** After the first token, every user gets at least this many tokens a second. */
   readonly tokensPerSecond: number;
 }
 
@@ -31,7 +31,7 @@ export interface RequestSize {
 
 export const usualRequest: RequestSize = { promptTokens: 64, answerTokens: 64 };
 
-/** What a device allows so many users. */
+/** The speeds that a device allows a given number of users. */
 export interface UsersLimit {
   readonly users: number;
   /** Until the last of the users has a token. */
@@ -42,11 +42,11 @@ export interface UsersLimit {
   readonly tokensPerSecondEach: number;
   /** Tokens of all answers per second of the whole time, prompts included. */
   readonly tokensPerSecond: number;
-  /** What limits the generation. */
+  /** The bottleneck of generation. */
   readonly resource: Limit["resource"];
   /** Weights, and the state of every user. */
   readonly memoryBytes: number;
-  /** What breaks the agreement; none: all users are served. */
+  /** Violations of the agreement; empty: all users are served. */
   readonly failures: readonly SlaFailure[];
 }
 
@@ -55,11 +55,11 @@ export type SlaFailure = "first token" | "tokens/s" | "memory";
 export interface MostUsers {
   /** The most users that are served; 0: not even one. */
   readonly users: number;
-  /** What one more user would break. */
+  /** Violations that one more user would cause. */
   readonly failures: readonly SlaFailure[];
 }
 
-/** A batch of requests that nobody waits for. */
+/** A batch of requests without a user who waits. */
 export interface BatchLimit extends RequestSize {
   readonly requests: number;
   /** Requests computed together: as many as the memory holds; 0: not even one. */
@@ -69,7 +69,7 @@ export interface BatchLimit extends RequestSize {
   /** Generated tokens. */
   readonly tokensPerSecond: number;
   readonly tokensPerHour: number;
-  /** With a price of an hour: what the batch and a million generated tokens cost. */
+  /** With a price of an hour: the cost of the batch and of a million generated tokens. */
   readonly cost?: number;
   readonly costPerMillionTokens?: number;
 }
@@ -142,7 +142,7 @@ export function batchLimit(
   const { memoryBytes = Infinity, device } = serving;
   const fits = (count: number) => bytesOf(serving, count, request) <= memoryBytes;
   const atOnce = largest(requests, fits);
-  // Requests take each other's places, so the last batches are full, too.
+  // Waiting requests take the slots of finished ones, so the last batches are full, too.
   const rounds = requests / Math.max(1, atOnce);
   const one = workSum(
     promptsWork(serving, Math.max(1, atOnce), request),
@@ -219,7 +219,7 @@ function times(factor: number, work: Work): Work {
   return { bytes: factor * work.bytes, ...opsSum([factor, work]) };
 }
 
-/** The largest count up to `most` that is allowed; 0 if none is. What is allowed for n is allowed for fewer. */
+/** The largest allowed count up to `most`; 0 if there is none. If n is allowed, fewer are allowed too. */
 function largest(most: number, isAllowed: (count: number) => boolean): number {
   let [allowed, refused] = [0, most + 1];
   while (refused - allowed > 1) {

@@ -1,5 +1,5 @@
 // The shape of a decoder-only transformer and its number of parameters. It has no bytes (model-cost.ts) and no device
-// (device.ts). The counts are of matmul weights, which this folder's formulas use; norms are counted separately,
+// (device.ts). The counts are those of matmul weights, which this folder's formulas use; norms are counted separately,
 // because only a file's total needs them.
 
 import { UsageError } from "../base/errors.ts";
@@ -24,7 +24,7 @@ export interface ModelShape {
 }
 
 export interface ParameterCounts {
-  /** Of one layer. */
+  /** Parameters of one layer. */
   readonly attention: number;
   readonly feedForward: number;
   /** All layers together. */

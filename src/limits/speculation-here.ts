@@ -1,6 +1,6 @@
-// Speculative decoding by what batches were measured to take on this machine (the tune file's matmuls), beside what runs of it
-// gained. speculative.ts has the limit: what bandwidth and arithmetic allow. The difference of both is what kernels for few
-// tokens leave. Arithmetic, and the parsing of what bench:speculate prints.
+// Predicts the gain of speculative decoding from batch times measured on this machine (the tune file's matmuls), and compares
+// it with measured runs. speculative.ts has the limit that bandwidth and arithmetic allow. The difference of both is the loss
+// of the kernels for few tokens. Arithmetic, and the parsing of bench:speculate's output.
 
 import { UsageError } from "../base/errors.ts";
 import { tokensPerRound } from "./speculative.ts";
@@ -21,7 +21,7 @@ export interface SpeculationHere {
   readonly curve: readonly GainHere[];
   /** The best of them; 0: speculation does not pay here. */
   readonly best: GainHere;
-  /** What was measured, beside what these times predict of it. */
+  /** Measured gains, beside the gains that these times predict. */
   readonly runs: readonly RunHere[];
 }
 
@@ -45,7 +45,7 @@ export interface MeasuredGain {
 }
 
 interface RunHere extends MeasuredGain {
-  /** By the tune file's times of so many threads; undefined: it has none. */
+  /** Predicted by the tune file's times of this number of threads; undefined: it has none. */
   readonly predicted: number | undefined;
 }
 
@@ -68,7 +68,7 @@ export function speculationHere(
   return { threads, batchMs, draftMs, curve, best, runs };
 }
 
-/** What batches of these times would have gained in a run. */
+/** The gain that these batch times predict for a run. */
 export function predictedRun(run: MeasuredGain, times: BatchTimes | undefined): RunHere {
   const one = times?.(1);
   const [low, high] = [Math.floor(run.batchTokens), Math.ceil(run.batchTokens)];
@@ -82,12 +82,12 @@ export function predictedRun(run: MeasuredGain, times: BatchTimes | undefined): 
   return { ...run, predicted: run.keptTokens / round };
 }
 
-/** Whether this may be what `bench:speculate --json` prints: a list of lines. */
+/** Whether this may be the output of `bench:speculate --json`: a list of lines. */
 export function isGains(json: unknown): json is readonly unknown[] {
   return Array.isArray(json) && json.length > 0;
 }
 
-/** The lines that have what a prediction needs; a UsageError for anything else. */
+/** The lines with the fields that a prediction needs; a UsageError for anything else. */
 export function gainsFromBench(json: readonly unknown[], file: string): MeasuredGain[] {
   return json.map((line, index) => {
     const { model, draft, case: name, ...rest } = (line ?? {}) as Record<string, unknown>;

@@ -4,11 +4,11 @@
 // Transformers via Speculative Decoding"; their alpha is `acceptance`, their gamma is `draftTokens`, their c is the
 // draft's cost.)
 
+import type { Device, Work } from "../api/rates.ts";
 import { UsageError } from "../base/errors.ts";
 import { decodeLimit } from "./decode.ts";
-import type { Device } from "./device.ts";
 import { type ModelCost, pairsOf, weightBytesFor, windowWork } from "./model-cost.ts";
-import { type Limit, limitOf, opsSum, type Work } from "./roofline.ts";
+import { type Limit, limitOf, opsSum } from "./roofline.ts";
 
 export interface Speculation {
   /** Probability that a proposed token is kept, 0 to 1. */
@@ -25,7 +25,7 @@ export interface SpeculationLimit {
   readonly tokensPerRound: number;
   readonly draftMs: number;
   readonly checkMs: number;
-  /** What limits the verification. */
+  /** The bottleneck of verification. */
   readonly resource: Limit["resource"];
   readonly msPerToken: number;
   /** Without speculation. */

@@ -1,5 +1,5 @@
-// Whether layers go to a GPU where one was not demanded: "auto" takes a real GPU where there is one, and a number of layers without a
-// GPU is a warning, as in llama.cpp. What is demanded (backend "webgpu", gpuFor) is left to choose-backend.ts, which says what is missing.
+// Decides whether layers go to a GPU that was not demanded: "auto" takes a real GPU if there is one, and a number of layers without a GPU
+// is a warning, as in llama.cpp. A demanded GPU (backend "webgpu", gpuFor) is left to choose-backend.ts, which reports a missing one.
 //
 // Nothing is loaded for a GPU that cannot be there: looking for a device file costs nothing, opening one takes a package of 130 MB.
 
@@ -7,29 +7,31 @@ import { backendByName } from "../backends/table.ts";
 import { findGpu } from "../backends/webgpu/device.ts";
 import type { Platform } from "../platform/platform.ts";
 
-/** What was asked for: of the options of open(), those that decide it. */
+/** The options of open() that decide it. */
 interface Asked {
-  readonly backend: string | undefined;
-  readonly gpuLayers: number | "all" | "auto" | undefined;
+  readonly backend?: string | undefined;
+  readonly gpuLayers?: number | "all" | "auto" | undefined;
   readonly gpuFor?: string | undefined;
+  readonly mostGpuLayers?: number | undefined;
 }
 
 export interface GpuChoice {
   readonly gpuLayers: Asked["gpuLayers"];
   /** For --explain. */
   readonly notes: readonly string[];
-  /** What was asked for and is not done. */
+  /** Warnings about options that are not used as asked. */
   readonly warnings: readonly string[];
-  /** What would make the model faster. */
+  /** Hints that would make the model faster. */
   readonly hints: readonly string[];
 }
 
 export async function chooseGpuLayers(
-  { backend, gpuLayers, gpuFor }: Asked,
+  { backend, gpuLayers, gpuFor, mostGpuLayers }: Asked,
   platform: Pick<Platform, "gpu" | "noGpu">,
 ): Promise<GpuChoice> {
   const said = { notes: [], warnings: [], hints: [] };
   const isDemanded = (backend !== undefined && backendByName(backend)?.usesGpu) || gpuFor;
+  if (mostGpuLayers !== undefined) return { ...said, gpuLayers }; // it was used before, and had too little memory
   if (isDemanded || gpuLayers === undefined || gpuLayers === 0) return { ...said, gpuLayers };
   if (gpuLayers !== "auto") {
     const found = await findGpu(await platform.gpu());

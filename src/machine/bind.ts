@@ -1,16 +1,15 @@
-// Which CPUs each compute thread is bound to: llama.cpp's --cpu-mask, --cpu-range, --cpu-strict and --numa. This file
+// Chooses the CPUs for each compute thread: llama.cpp's --cpu-mask, --cpu-range, --cpu-strict and --numa. This file
 // decides; each thread binds itself: the engine's, which is the leader, before it loads a model, a compute thread when it
 // gets its job. Threads inherit the binding of the thread that starts them, so each one has to.
 
 import type { CpuBinding } from "../api/api.ts";
 import { cpuListText, cpusIn, cpusOfMask } from "../base/cpu-list.ts";
-import { UsageError, WorkerError } from "../base/errors.ts";
+import { OptionError, UsageError, WorkerError } from "../base/errors.ts";
 import { plural } from "../base/plural.ts";
-import { show } from "../base/show.ts";
 import type { CpuTopology, NativeAccess } from "../platform/platform.ts";
 
 export interface ThreadCpus {
-  /** How many CPUs the threads share: the default number of threads. */
+  /** The number of CPUs that the threads share: the default number of threads. */
   readonly count: number;
   /** The CPUs of a thread. */
   cpusOf(thread: number): readonly number[];
@@ -20,7 +19,7 @@ export interface ThreadCpus {
   warnings(threads: number): string[];
 }
 
-/** undefined: nothing was asked for. Throws where threads cannot be bound: a request is never ignored. */
+/** undefined: nothing was asked for. Throws if threads cannot be bound: a request is never ignored. */
 export function threadCpus(
   binding: CpuBinding | undefined,
   topology: CpuTopology | string,
@@ -67,7 +66,7 @@ function byMask(cpus: readonly number[], strict: boolean): ThreadCpus {
   };
 }
 
-/** What each kind of --numa makes of the nodes: the CPUs of thread 0, 1, ..., repeated for more threads. */
+/** Placements of each kind of --numa: the CPUs of thread 0, 1, ..., repeated for more threads. */
 const placements: Readonly<
   Record<NonNullable<CpuBinding["numa"]>, (topology: CpuTopology) => readonly (readonly number[])[]>
 > = {
@@ -125,8 +124,10 @@ function asked(
 function maskCpus(mask: string): number[] {
   const cpus = cpusOfMask(mask);
   if (cpus) return cpus;
-  throw new UsageError(
-    `mask: got ${show(mask)}, expected hexadecimal digits with a bit for each CPU: 0x5 is CPUs 0 and 2`,
+  throw new OptionError(
+    "mask",
+    mask,
+    "hexadecimal digits with a bit for each CPU: 0x5 is CPUs 0 and 2",
   );
 }
 
@@ -136,7 +137,7 @@ function rangeCpus(range: string, allowed: readonly number[]): number[] {
   const isRange = first !== undefined && (first !== "" || last !== "");
   const cpus = isRange ? cpusIn(`${first || allowed[0]}-${last || allowed.at(-1)}`) : undefined;
   if (cpus) return cpus;
-  throw new UsageError(`range: got ${show(range)}, expected the first and the last CPU: 0-3`);
+  throw new OptionError("range", range, "the first and the last CPU: 0-3");
 }
 
 function sorted(cpus: readonly number[]): number[] {

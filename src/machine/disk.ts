@@ -1,6 +1,6 @@
-// How fast the disk reads a model's file: sequentially, past the system's cache of files, with as many reads at once as the threads
-// that read weights (backends/cpu/disk) make. It takes half a second at most, so it is measured whenever it is needed: a stored
-// number would be of another file or another disk.
+// Measures the disk's speed on a model's file: sequential reads, past the system's file cache, with as many reads at once as the
+// threads that read weights (backends/cpu/disk) make. A measurement takes at most half a second, so it runs whenever the speed is
+// needed: a stored number would describe another file or another disk.
 
 import type { DirectFile, FilePart, OpenDirect } from "../platform/platform.ts";
 
@@ -24,7 +24,7 @@ export async function measureModelDisk(
   }
 }
 
-/** Bytes per second; undefined: nothing could be read. `mostMs` and `mostBytes`: when to end, whichever comes first. */
+/** Bytes per second; undefined: no read succeeded. `mostMs` and `mostBytes`: the end, at the first of both. */
 export async function measureDisk(
   file: DirectFile,
   { mostMs = MOST_MS, mostBytes = MOST_BYTES }: { mostMs?: number; mostBytes?: number } = {},

@@ -1,17 +1,17 @@
-// The stored measurement as a small JSON file (format: docs/machine.md), and the check whether it still applies to
+// The stored measurement as a small JSON file (format: docs/inside/machine-file.md), and the check whether it still applies to
 // this machine. Text in, text out: the platform knows where the file is.
 
+import type { CachedReads, MachineMeasurement, RatePoint } from "../api/rates.ts";
 import { detectWasmFeatures } from "../kernels/features.ts";
-import type { CachedReads, MachineMeasurement, RatePoint } from "../limits/device.ts";
 
 /** Version of the format and of the method; a file of another version is measured again. */
 const MACHINE_FILE_VERSION = 2;
 
-/** What must be the same for a measurement to apply. */
+/** Properties that must match for a measurement to apply. */
 export type MachineIdentity = Pick<MachineMeasurement, "cpu" | "cores" | "lowering">;
 
 /**
- * How kernels are lowered here, for messages; a measurement of another lowering is stale. `target`: of the machine
+ * The lowering of kernels here, for messages; a measurement of another lowering is stale. `target`: of the machine
  * code, if that is measured.
  */
 export function loweringText(target?: string): string {
@@ -90,7 +90,7 @@ export function machineFromText(
   }
 }
 
-/** How the measured machine differs from this one; undefined: not at all. */
+/** The difference between the measured machine and this one; undefined: none. */
 function differenceOf(machine: MachineIdentity, here: MachineIdentity): string | undefined {
   for (const key of ["cpu", "cores", "lowering"] as const) {
     if (machine[key] === here[key]) continue;

@@ -1,4 +1,4 @@
-// Measured GPUs as a small JSON file (format: docs/machine.md): one entry per adapter. Text in, text out: the platform
+// Measured GPUs as a small JSON file (format: docs/inside/machine-file.md): one entry per adapter. Text in, text out: the platform
 // knows where the file is. A file in another format is refused with a sentence, not an error.
 
 import type { GpuMeasurement } from "../limits/gpu-device.ts";
@@ -12,6 +12,8 @@ export interface GpuJson {
   name: string;
   software: boolean;
   measured_at: string;
+  /** Only of a quick measurement. */
+  quick?: boolean;
   read_bytes_per_second: number;
   cached_reads: { set_bytes: number; read_bytes_per_second: number }[];
   f32_ops_per_second: number;
@@ -48,7 +50,7 @@ export function gpusToText(gpus: readonly GpuMeasurement[]): string {
   return `${JSON.stringify(json, undefined, 2)}\n`;
 }
 
-/** The list with this measurement in place of an older one of the same adapter. */
+/** The list after this measurement replaces an older one of the same adapter. */
 export function withGpu(gpus: readonly GpuMeasurement[], gpu: GpuMeasurement): GpuMeasurement[] {
   return [...gpus.filter(({ adapter }) => adapter !== gpu.adapter), gpu];
 }
@@ -59,6 +61,7 @@ export function gpuMeasurementJson(gpu: GpuMeasurement): GpuJson {
     name: gpu.name,
     software: gpu.isSoftware,
     measured_at: gpu.measuredAt,
+    ...(gpu.quick && { quick: true }),
     read_bytes_per_second: gpu.readBytesPerSecond,
     cached_reads: gpu.cachedReads.map(({ setBytes, bytesPerSecond }) => ({
       set_bytes: setBytes,
@@ -87,6 +90,7 @@ function isRight(json: Partial<GpuJson> | null): json is GpuJson {
     typeof name === "string" &&
     typeof software === "boolean" &&
     typeof date === "string" &&
+    ["undefined", "boolean"].includes(typeof json.quick) &&
     !Number.isNaN(Date.parse(date)) &&
     Array.isArray(sets) &&
     sets.every((set) => isRate(set?.set_bytes) && isRate(set.read_bytes_per_second)) &&
@@ -129,5 +133,6 @@ function fromJson(json: GpuJson): GpuMeasurement {
         }
       : undefined,
     measuredAt: json.measured_at,
+    ...(json.quick && { quick: true }),
   };
 }

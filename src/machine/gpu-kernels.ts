@@ -4,7 +4,7 @@
 // Text only: gpu-rates.ts runs and times them.
 
 import type { MatrixCalls } from "../backends/webgpu/wgsl/matrix-calls.ts";
-import { TEAM } from "../backends/webgpu/wgsl/teams.ts";
+import { SUBGROUP } from "../backends/webgpu/wgsl/subgroups.ts";
 
 /** Threads of a workgroup. */
 export const MEASURE_LANES = 256;
@@ -100,7 +100,7 @@ alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;
 @group(0) @binding(0) var<storage, read> data: array<vec4u>;
 @group(0) @binding(1) var<storage, read_write> result: array<u32>;
 var<workgroup> tile: array<f16, ${2 * UNIT * UNIT}>;
-var<workgroup> sums: array<f32, ${(MEASURE_LANES / TEAM) * UNIT * UNIT}>;
+var<workgroup> sums: array<f32, ${(MEASURE_LANES / SUBGROUP) * UNIT * UNIT}>;
 @compute @workgroup_size(${MEASURE_LANES})
 fn main(
   @builtin(global_invocation_id) id: vec3u,
@@ -109,7 +109,7 @@ fn main(
   tile[lane] = f16(data[0].x + lane % 3u);
   tile[lane + ${UNIT * UNIT}u] = f16(data[1].x + lane % 5u);
   workgroupBarrier();
-  let team = lane / ${TEAM}u;
+  let subgroup = lane / ${SUBGROUP}u;
   let left = ${load("Left", 0)};
   let right = ${load("Right", UNIT * UNIT)};
   ${each(CHAINS, (i) => `var sum${i} = Sums();`)}
@@ -119,15 +119,15 @@ fn main(
   var all = 0.0;
   ${each(
     CHAINS,
-    (i) => `${calls.store("&sums", `team * ${UNIT * UNIT}u`, `sum${i}`, UNIT)};
+    (i) => `${calls.store("&sums", `subgroup * ${UNIT * UNIT}u`, `sum${i}`, UNIT)};
     workgroupBarrier();
-    all += sums[lane * ${MEASURE_LANES / TEAM}u] + f32(${i});
+    all += sums[lane * ${MEASURE_LANES / SUBGROUP}u] + f32(${i});
     workgroupBarrier();`,
   )}
   if (all == 12345.0) { result[id.x % 64u] = 1u; }
 }`;
   return {
     code,
-    workOfGroup: (MEASURE_LANES / TEAM) * rounds * CHAINS * UNIT * UNIT * UNIT * 2,
+    workOfGroup: (MEASURE_LANES / SUBGROUP) * rounds * CHAINS * UNIT * UNIT * UNIT * 2,
   };
 }

@@ -1,5 +1,6 @@
-// The way between the host and a GPU: bytes per second in each direction, and what a batch costs by itself, however little it
-// computes (commands go there, a result comes back). By small copies and the host's clock; of several rounds the fastest counts.
+// Measures the link between the host and a GPU: bytes per second in each direction, and the fixed cost of a batch, without its
+// computation (commands go there, a result comes back). By small copies and the host's clock; of several rounds the fastest
+// counts.
 
 import type { GpuDevice } from "../backends/webgpu/device.ts";
 import { MAP_READ, usage } from "../backends/webgpu/usage.ts";
@@ -45,7 +46,7 @@ export class GpuCopies {
     this.#data = new Uint8Array(size);
   }
 
-  /** Sends so many bytes, 0 for none; then commands that compute nothing, and so many bytes of a result. */
+  /** Sends `there` bytes, 0 for none; then commands that compute nothing, and `back` bytes of a result. */
   async roundTrip(there: number, back: number): Promise<void> {
     const { queue } = this.#device;
     if (there > 0) queue.writeBuffer(this.#there, 0, this.#data, 0, there);

@@ -22,6 +22,8 @@ import {
 import { measureLink } from "./gpu-link.ts";
 
 export interface GpuRateOptions {
+  /** Less work and one round: less exact, and marked so. Nothing is sent between the host and the GPU. */
+  readonly quick?: boolean | undefined;
   /** Rounds for each rate; default 5, for a software adapter 3. */
   readonly rounds?: number | undefined;
   /** The least time of a short submission; a long one has five times the work. Default 8. */
@@ -61,6 +63,9 @@ const software: Sizes = {
   rounds: 64,
 };
 const SMALLEST_BYTES = 2 ** 26;
+/** Most of a quick measurement is compiling kernels. */
+const quickRounds = { rounds: 1, milliseconds: 1 };
+const QUICK_BYTES = 2 ** 28;
 /** The most dispatches in a submission. */
 const MOST_DISPATCHES = 4096;
 /** The work of a long submission, in short ones. */
@@ -82,11 +87,13 @@ interface RateSpec {
 /** Measures the GPU, which still belongs to the caller. */
 export async function measureGpu(
   gpu: GpuDevice,
-  options: GpuRateOptions = {},
+  given: GpuRateOptions = {},
 ): Promise<GpuMeasurement> {
   const { facts } = gpu;
+  const { quick = false } = given;
+  const options = quick ? { ...given, ...quickRounds } : given;
   const sizes = facts.isSoftware ? software : hardware;
-  const data = await allocate(gpu, sizes.memoryBytes);
+  const data = await allocate(gpu, quick ? QUICK_BYTES : sizes.memoryBytes);
   const result = gpu.device.createBuffer({ size: 256, usage: usage.storage });
   const specs = specsFor(gpu, sizes, data.size);
   const rates: Partial<Record<RateSpec["key"], number>> = {};
@@ -113,8 +120,9 @@ export async function measureGpu(
     f16OpsPerSecond: rates.f16OpsPerSecond,
     int8OpsPerSecond: rates.int8OpsPerSecond,
     matrixOpsPerSecond: rates.matrixOpsPerSecond,
-    link: await measureLink(gpu),
+    link: quick ? undefined : await measureLink(gpu),
     measuredAt: new Date().toISOString(),
+    ...(quick && { quick }),
   };
 }
 

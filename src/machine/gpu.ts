@@ -26,17 +26,22 @@ export async function gpuInfo(): Promise<GpuInfo | string> {
 
 /** The measurement of this machine's GPU: the stored one of this adapter, or a new one, which takes some seconds. */
 export async function gpuMeasurement(options: GpuMeasureOptions = {}): Promise<GpuMeasurement> {
-  const { anew = false, signal, onProgress, onNote } = options;
+  const { anew = false, quick = false, signal, onProgress, onNote } = options;
   const platform = await currentPlatform();
   const facts = await measurable(platform);
+  if (quick && facts.isSoftware) {
+    throw new UsageError(
+      `this-gpu: "${facts.name}" runs on the CPU, where a measurement takes seconds: leave out quick`,
+    );
+  }
   const remembered = anew
     ? undefined
-    : await rememberedGpu({ adapter: gpuIdentity(facts), onNote });
+    : await rememberedGpu({ adapter: gpuIdentity(facts), quick, onNote });
   if (remembered) return remembered;
   const { measureGpu } = await import("./gpu-rates.ts");
   const gpu = await GpuDevice.open(await platform.gpu());
   try {
-    const measured = await measureGpu(gpu, { signal, onProgress });
+    const measured = await measureGpu(gpu, { quick, signal, onProgress });
     await remember(platform, measured, onNote);
     return measured;
   } finally {
@@ -61,17 +66,18 @@ async function measurable(platform: Platform): Promise<GpuFacts> {
 
 /**
  * The stored measurement of an adapter by the name in a model's info, or else of the GPU that would be used. undefined
- * if there is none, or if LANTERN_NO_LIMIT is set. Measures nothing, and opens no GPU if nothing is stored.
+ * if there is none, or if LANTERN_NO_LIMIT is set. Measures nothing, and opens no GPU if nothing is stored. `quick`: also
+ * a quick one, which is good enough to compare a speed with and not to choose anything by.
  */
 export async function rememberedGpu(
-  options: { adapter?: string | undefined; onNote?: GpuMeasureOptions["onNote"] } = {},
+  options: { adapter?: string | undefined } & Pick<GpuMeasureOptions, "quick" | "onNote"> = {},
 ): Promise<GpuMeasurement | undefined> {
   const platform = await currentPlatform();
   if (platform.env("LANTERN_NO_LIMIT")) return undefined;
   const gpus = await readGpus(platform, options.onNote);
   if (gpus.length === 0) return undefined;
   const adapter = options.adapter ?? (await adapterHere(platform));
-  return gpus.find((gpu) => gpu.adapter === adapter);
+  return gpus.find((gpu) => gpu.adapter === adapter && (options.quick || !gpu.quick));
 }
 
 async function adapterHere(platform: Platform): Promise<string | undefined> {

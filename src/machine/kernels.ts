@@ -1,10 +1,10 @@
 // The kernels that measure this machine: one only reads, one only multiplies and adds floats, one only multiplies
 // bytes, and with AMX tiles one multiplies bytes there. They are written in the kernel IR and lowered like every other
-// kernel, so what they reach is the limit of any kernel of this engine here.
+// kernel, so their speed is the limit of any kernel of this engine here.
 //
-// The reading kernel reads several streams in turn, like the gemv kernels (docs/kernels.md): a single stream does not
-// keep the memory busy. The others load nothing in their loops, and have enough independent sums that none waits for
-// the one before.
+// The reading kernel alternates between several streams, like the gemv kernels (docs/inside/kernels.md): a single stream
+// does not keep the memory busy. The others load nothing in their loops, and have enough independent sums that none
+// waits for the one before.
 
 import type { NativeImage } from "../backends/cpu/native/entry.ts";
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
@@ -28,7 +28,7 @@ const wasmWidth = 16;
 export const STREAM_STEP = 64;
 /** Independent sums: more than the latency of a multiply-add times the number issued per cycle. */
 const sums = 12;
-/** How often each sum grows per round. */
+/** The number of updates of each sum per round. */
 const unroll = 4;
 
 /** Operations per round: two for a lane of a float sum, eight for a lane of an integer sum (four products). */

@@ -6,15 +6,11 @@
 // that cannot be written is skipped, and both are reported.
 
 import type { LayerPlacement, MachineOptions, ModelInfo } from "../api/api.ts";
+import type { Device, MachineMeasurement, SpeedLimits } from "../api/rates.ts";
 import { messageOf } from "../base/errors.ts";
-import { type Device, deviceAt, type MachineMeasurement } from "../limits/device.ts";
+import { deviceAt } from "../limits/device.ts";
 import { gpuDevice } from "../limits/gpu-device.ts";
-import {
-  type PhaseDevice,
-  type PhaseTimes,
-  type SpeedLimits,
-  speedLimits,
-} from "../limits/phase.ts";
+import { type PhaseDevice, type PhaseTimes, speedLimits } from "../limits/phase.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
 import { expectedTarget, nativeHere } from "./native.ts";
@@ -22,7 +18,7 @@ import { expectedTarget, nativeHere } from "./native.ts";
 const MACHINE_FILE = "machine.json";
 const defaultSeconds = 7;
 
-/** By file: what was last read or written in this thread. */
+/** By file: the last measurement that this thread read or wrote. */
 const known = new Map<string, MachineMeasurement>();
 
 /** This machine's measurement: the stored one if it still applies, or a new one, which is stored. */
@@ -150,11 +146,11 @@ async function remember(
   }
 }
 
-/** What computes a model: the processor, a GPU, or both in turn. */
+/** The device that computes a model: the processor, a GPU, or a split between both. */
 type Computed = Pick<ModelInfo, "backend" | "weightBytes">;
 
 /**
- * How close a generation came to what the machine allows for this model. Work of a GPU is not compared with the
+ * The speed of a generation relative to the machine's limit for this model. Work of a GPU is not compared with the
  * processor: measuredLimits() handles both.
  */
 export function machineLimits(
@@ -214,6 +210,6 @@ async function measuredGpu({
 }: Pick<LayerPlacement, "adapter" | "weightBytes">): Promise<Device | undefined> {
   if (adapter === undefined) return undefined;
   const { rememberedGpu } = await import("./gpu.ts");
-  const gpu = await rememberedGpu({ adapter });
+  const gpu = await rememberedGpu({ adapter, quick: true });
   return gpu && gpuDevice(gpu, weightBytes);
 }

@@ -1,16 +1,17 @@
 // Measures this machine: bytes read and operations computed per second, by number of threads. It knows no model;
-// limits/ turns the numbers into what a model could reach.
+// limits/ computes a model's limits from the numbers.
 //
-// Everything is measured in many short rounds that take turns, and the best round counts: a limit is what the machine
-// can do, and other programs can only slow it down. docs/machine.md explains it.
+// Everything is measured in many short, alternating rounds, and the best round counts: a limit is the machine's best,
+// and other programs can only slow it down. docs/use/machine.md explains it.
 
+import type { CachedReads, MachineMeasurement, RatePoint } from "../api/rates.ts";
 import type { NativeImage } from "../backends/cpu/native/entry.ts";
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { largePages } from "../backends/cpu/native/pages.ts";
 import { AbortedError, MemoryError, ModelError, WorkerError } from "../base/errors.ts";
+import { takeRounds } from "../base/measure.ts";
 import type { WasmMemory } from "../kernels/asm/wasm.ts";
 import { detectWasmFeatures } from "../kernels/features.ts";
-import type { CachedReads, MachineMeasurement, RatePoint } from "../limits/device.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import { loweringText } from "./file.ts";
 import {
@@ -35,14 +36,14 @@ import {
   type RoundTask,
 } from "./thread.ts";
 
-/** What the measurement needs from the machine. */
+/** The environment that the measurement needs. */
 export interface MeasureEnvironment {
   readonly cpu: string;
   readonly cores: number;
   readonly memoryBytes: number | undefined;
-  /** Memory that is available; undefined where it is not known. */
+  /** Memory that is available; undefined if it is not known. */
   readonly availableBytes: number | undefined;
-  /** Size of the largest cache; undefined where it is not known. */
+  /** Size of the largest cache; undefined if it is not known. */
   readonly cacheBytes?: number | undefined;
   startThread(): EngineThread;
   /** Makes machine code here; undefined: WebAssembly is measured. */
@@ -51,7 +52,7 @@ export interface MeasureEnvironment {
 }
 
 export interface MeasureOptions {
-  /** How long to measure, after the start; some rounds are always made. */
+  /** Duration of the measurement, after the start; a minimum of rounds is always made. */
   readonly seconds: number;
   /** Within half a second, the start included: fewer subjects, and a smaller set for memory. */
   readonly quick?: boolean | undefined;
@@ -72,7 +73,7 @@ const memoryShare = 0.25;
 const smallestMemorySet: number = 32 * MIB;
 /** Sets that fit in caches, here or on other machines. */
 const cachedSets: readonly number[] = [1 * MIB, 4 * MIB, 32 * MIB, 128 * MIB];
-/** What a thread takes at a time. */
+/** Size of the largest chunk that a thread takes. */
 const largestChunk: number = 2 * MIB;
 const smallestChunkShare = 16;
 const computeRounds = 2000;
@@ -81,7 +82,7 @@ const roundMs = 5;
 /** Each subject is measured at least this often. */
 const leastPasses = 3;
 
-/** What a quick measurement does less of. Starting threads and writing the set once take most of its time. */
+/** Fewer sets for a quick measurement. Starting threads and writing the set once take most of its time. */
 const quickSets: readonly number[] = [4 * MIB, 32 * MIB];
 const quickMemorySet: number = 128 * MIB;
 const quickThreads = 16;
@@ -92,13 +93,13 @@ const quickPasses = 2;
 /** One subject to measure: the same work by some number of threads. */
 interface Subject {
   readonly threads: number;
-  /** Ways to do the work, which take turns. */
+  /** Alternating ways to do the work. */
   readonly ways: readonly { readonly task: RoundTask; readonly perChunk: number }[];
   /** Chunks per second in a round: of all threads (together) or of each (apart). */
   readonly ratesOf: (reports: readonly RoundReport[]) => number[];
   /** The best of each of these, times the work of a chunk. */
   readonly best: number[];
-  /** Chunks so far. A round continues where the last one ended, because what that one read may still be in a cache. */
+  /** Chunks so far. A round continues where the last one ended, because the data of that one may still be in a cache. */
   chunks: number;
 }
 
@@ -128,7 +129,7 @@ export async function measureMachine(
     const f32 = computing(f32Name, f32RoundOps(width));
     const int8 = computing(int8Name, int8RoundOps(width));
     const tiles = crew.hasTiles ? computing(int8TilesName, int8TilesRoundOps()) : [];
-    // Reading from memory is what limits decoding, and what other programs disturb most: it gets three turns.
+    // Reading from memory limits decoding, and other programs disturb it most: it gets three measurements.
     const memory = reads.at(-1)!;
     const turns = quick
       ? [...reads.flat(), ...f32, ...int8, ...tiles]
@@ -162,12 +163,12 @@ export function threadCounts(cores: number): number[] {
   return [...counts, cores];
 }
 
-/** One, and all as far as so many can be started in the time. */
+/** One thread, and all cores as far as that many threads can start in the time. */
 function quickCounts(cores: number): number[] {
   return [...new Set([1, Math.min(cores, quickThreads)])];
 }
 
-/** How long subjects are measured: for some time, but each so often at least, and at most. */
+/** The duration of a subject's measurement, and its least and greatest number of rounds. */
 interface MeasureTime {
   readonly wantedMs: number;
   readonly passes: number;
@@ -182,21 +183,28 @@ async function measureInTurns(
   onProgress: MeasureOptions["onProgress"],
 ): Promise<void> {
   const started = now();
-  for (let pass = 0; ; pass++) {
-    for (const [index, subject] of subjects.entries()) {
+  // Each round measures one subject, so that the time is kept to within a pass over all of them.
+  await takeRounds({
+    rounds: (done) => {
+      const passes = done / subjects.length;
+      return passes >= mostPasses || (passes >= least && now() - started >= wanted);
+    },
+    measure: async (round) => {
+      const subject = subjects[round % subjects.length]!;
+      const pass = Math.floor(round / subjects.length);
       const { task, perChunk } = subject.ways[pass % subject.ways.length]!;
       const reports = await crew.round({ ...task, first: subject.chunks });
       for (const [at, rate] of subject.ratesOf(reports).entries()) {
         subject.best[at] = Math.max(subject.best[at] ?? 0, rate * perChunk);
       }
       subject.chunks = (subject.chunks + chunksOf(reports)) % task.chunks;
-      const passes = pass + (index + 1) / subjects.length;
-      const spent = now() - started;
-      const shareOfTime = wanted > 0 ? spent / wanted : 1;
+    },
+    keep: (_, round) => {
+      const passes = (round + 1) / subjects.length;
+      const shareOfTime = wanted > 0 ? (now() - started) / wanted : 1;
       onProgress?.(Math.min(1, passes / least, Math.max(shareOfTime, passes / mostPasses)));
-      if (passes >= mostPasses || (passes >= least && spent >= wanted)) return;
-    }
-  }
+    },
+  });
 }
 
 function chunksOf(reports: readonly RoundReport[]): number {
@@ -217,8 +225,9 @@ function apart(reports: readonly RoundReport[]): number[] {
 const ownCacheBytes: number = 4 * MIB;
 
 /**
- * How the rate of a round of reading is computed. A small set, divided among the threads, may be in their own caches,
- * where they share nothing: then each thread's best counts, so that a busy machine does not get too low a limit.
+ * The way to compute the rate of a round of reading. A small set, divided among the threads, may be in their own
+ * caches, where they share nothing: then each thread's best counts, so that a busy machine does not get too low
+ * a limit.
  */
 export function readRatesOf(setBytes: number): (reports: readonly RoundReport[]) => number[] {
   return setBytes <= ownCacheBytes ? apart : together;
@@ -266,8 +275,8 @@ function computeSubject(crew: Crew, threads: number, kernel: string, roundOps: n
 }
 
 /**
- * What fewer threads reach, more can reach: the others need only sleep. Where fewer threads than `cores` were measured, each of the
- * others counts as much as those: a limit may be too high, never too low.
+ * More threads reach at least the rate of fewer: the others need only sleep. Where fewer threads than `cores` were measured, each
+ * of the others counts as much as those: a limit may be too high, never too low.
  */
 function rates(subjects: readonly Subject[], cores: number): RatePoint[] {
   let most = 0;
@@ -327,10 +336,10 @@ class Crew {
     this.#image = environment.native && measureImage(environment.native);
     this.setStart = Math.ceil(controlBytes(size) / PAGE) * PAGE;
     this.setBytes = memorySetFor(environment, quick);
-    this.#failure.promise.catch(() => {}); // the error reaches whoever waits for a round
+    this.#failure.promise.catch(() => {}); // the error reaches those who wait for a round
   }
 
-  /** How the kernels were lowered, for messages. */
+  /** The lowering of the kernels, for messages. */
   get lowering(): string {
     return loweringText(this.#image && this.#environment.native!.target.name);
   }
@@ -369,7 +378,7 @@ class Crew {
     }, this.#size);
   }
 
-  /** What each thread did. */
+  /** The result of each thread. */
   async round(task: RoundTask): Promise<RoundReport[]> {
     return await this.#tell(() => task, task.threads);
   }

@@ -1,20 +1,29 @@
-// Whether machine code can run on this machine, and which opt level that gives. Used by composition roots that make
+// Tests whether machine code can run on this machine, and gives the opt level for it. Used by composition roots that make
 // backends. The lowerings are loaded only if the platform can run their output.
 
-import type { MachineCodeInfo, OptLevel } from "../api/api.ts";
-import { nativeIsa, withoutTiles } from "../backends/cpu/native/isa.ts";
+import type { Isa, MachineCodeInfo, OptLevel } from "../api/api.ts";
+import {
+  cpuFeatures,
+  isaNames,
+  nativeIsa,
+  targetOfIsa,
+  withoutTiles,
+} from "../backends/cpu/native/isa.ts";
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
-import { UsageError } from "../base/errors.ts";
-import { show } from "../base/show.ts";
+import { OptionError, UsageError } from "../base/errors.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
+
+export { isaNames };
 
 /** The requested opt level. */
 export interface OptLevelRequest {
   /** undefined: the best that this machine can run. */
-  readonly level: OptLevel | undefined;
+  readonly level?: OptLevel | undefined;
   /** false: no machine code. */
   readonly native?: boolean | undefined;
+  /** An instruction set; undefined: the best. */
+  readonly isa?: Isa | undefined;
 }
 
 export interface OptLevelChoice {
@@ -26,15 +35,17 @@ export interface OptLevelChoice {
 const levels: readonly OptLevel[] = [1, 2, 3, 4];
 
 export async function chooseOptLevel(
-  { level, native = true }: OptLevelRequest,
+  { level, native = true, isa }: OptLevelRequest,
   platform: Platform,
 ): Promise<OptLevelChoice> {
+  checkIsa(isa, level, native);
   if (level !== undefined && !levels.includes(level)) {
-    throw new UsageError(`level: got ${show(level)}, expected one of ${levels.join(", ")}`);
+    throw new OptionError("level", level, `one of ${levels.join(", ")}`);
   }
   if (level !== undefined && level < 4)
     return { level, native: `opt level ${level} was asked for` };
-  const made = native ? await openNative(platform) : "it was switched off";
+  if (isa === "wasm") return { level: 3, native: "isa wasm was asked for" };
+  const made = native ? await openNative(platform, isa) : "it was switched off";
   if (level === 4 && typeof made === "string") {
     throw new UsageError(
       `level: got 4, but there is no machine code here: ${made}. Use opt level 3`,
@@ -43,11 +54,34 @@ export async function chooseOptLevel(
   return { level: typeof made === "string" ? 3 : 4, native: made };
 }
 
-async function openNative(platform: Platform): Promise<NativeKernels | string> {
+function checkIsa(isa: Isa | undefined, level: OptLevel | undefined, native: boolean): void {
+  if (isa === undefined) return;
+  if (!isaNames.includes(isa)) {
+    throw new OptionError("isa", isa, `one of ${isaNames.join(", ")}`);
+  }
+  const wantsCode = isa !== "wasm";
+  const other = wantsCode ? !native || (level !== undefined && level < 4) : level === 4;
+  if (!other) return;
+  const said = native ? `opt level ${level}` : "no machine code";
+  throw new UsageError(`isa: got "${isa}" with ${said}, expected one of the two. Drop either`);
+}
+
+async function openNative(
+  platform: Platform,
+  isa?: Exclude<Isa, "wasm">,
+): Promise<NativeKernels | string> {
   const access = await platform.native();
+  const wanted = isa && targetOfIsa(access, isa);
+  const refused = (why: string) =>
+    new UsageError(
+      `isa: got "${isa}", but ${why}. Here are: ${cpuFeatures(access).isas.join(", ")}`,
+    );
+  if (typeof wanted === "object") throw refused(wanted.refused);
   if (typeof access === "string") return access;
   const { nativeKernels } = await import("../backends/cpu/native/native.ts");
-  return nativeKernels(access);
+  const made = nativeKernels(access, wanted);
+  if (wanted !== undefined && typeof made === "string") throw refused(made);
+  return made;
 }
 
 /** Makes machine code here; undefined: kernels are WebAssembly. */
@@ -75,8 +109,10 @@ export async function expectedTarget(
 
 /** The target of machine code on this machine, or why there is none. */
 export async function machineCodeInfo(): Promise<MachineCodeInfo> {
-  const native = await openNative(await currentPlatform());
-  if (typeof native === "string") return { refused: native };
+  const platform = await currentPlatform();
+  const native = await openNative(platform);
+  const has = cpuFeatures(await platform.native());
+  if (typeof native === "string") return { ...has, refused: native };
   const { name, width } = native.target;
-  return { target: name, vectorBytes: width };
+  return { ...has, target: name, vectorBytes: width };
 }

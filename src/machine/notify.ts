@@ -1,5 +1,6 @@
-// What it takes to wake a thread: the time from the notify of one thread until another, asleep in a wait, runs. Two
-// measuring threads wake each other in turn; half of such a round trip is one wake-up. It may vary by a factor of five:
+// Measures the time to wake a thread: from the notify of one thread until another, asleep in a wait, runs. Two
+// measuring threads wake each other alternately; half of such a round trip is one wake-up. It may vary by a factor of
+// five:
 // the scheduler, the power state of a core and other programs decide.
 
 import { WorkerError } from "../base/errors.ts";
@@ -18,10 +19,10 @@ export interface NotifyCost {
 const ROUNDS = 500;
 /** The first round trips include the start of a thread. */
 const WARM_UPS = 50;
-/** It ends then, with what it has: other programs may keep a core. */
+/** The measurement ends then, with the rounds so far: other programs may keep a core. */
 const MOST_MS = 1000;
 
-/** undefined where memory cannot be shared between threads, or if no round trip was completed in time. */
+/** undefined if memory cannot be shared between threads, or if no round trip was completed in time. */
 export async function measureNotify(
   startThread: () => EngineThread,
 ): Promise<NotifyCost | undefined> {

@@ -6,7 +6,7 @@ import type { MeasuredLoad } from "../limits/serving-report.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
 
-/** What tells models apart: names alone are not unique. */
+/** Properties that identify a model: names alone are not unique. */
 export interface ServedModel {
   readonly name: string;
   readonly storedBytes: number;
@@ -25,7 +25,7 @@ interface ServingFile {
 }
 
 const SERVING_FILE = "serving.json";
-/** Of all models together; the oldest are dropped. */
+/** The most loads of all models together; the oldest are dropped. */
 const mostLoads = 300;
 
 /** Stores results; each replaces the one of the same model, lengths and users. Rejects if nothing can be stored. */

@@ -1,6 +1,6 @@
-// What fraction of its limit a model reached here, stored from run to run. It turns the speed that a machine allows
-// into the speed to expect. A composition root like machine.ts, with the same rule: no generation fails or waits
-// because of it.
+// Stores the fraction of its limit that each model reached here. The fraction turns the speed that a machine allows
+// into the expected speed. A composition root like machine.ts, with the same rule: no generation fails or waits because
+// of it.
 
 import type { ModelInfo, Timings } from "../api/api.ts";
 import { mainType } from "../base/file-type-names.ts";
@@ -32,7 +32,7 @@ const fewestTokens = 16;
 /** A larger fraction means that the limit is wrong. */
 const noise = 1.05;
 
-/** Stores what a generation reached. Skips short ones, GPUs, busy machines, and those that were never measured well. */
+/** Stores the speed of a generation. Skips short ones, GPUs, busy machines, and machines that were never measured well. */
 export async function rememberSpeed(
   info: Pick<ModelInfo, "weightType" | "weightBytes" | "backend">,
   timings: Timings,

@@ -14,7 +14,7 @@ const ARRIVED = 0;
 const NEXT = 1;
 const STOP = 2;
 const WORDS = 3;
-/** Where each thread stores its results: a cache line each, after the words. */
+/** Start of the threads' results: a cache line each, after the words. */
 const RESULTS = 64;
 const RESULT_BYTES = 64;
 
@@ -31,7 +31,7 @@ export function controlBytes(threads: number): number {
 export interface MeasureJob {
   readonly kind: "job";
   readonly module: WebAssembly.Module;
-  /** Shared with the other threads; undefined where memory cannot be shared: then the thread allocates its own. */
+  /** Shared with the other threads; undefined if memory cannot be shared: then the thread allocates its own. */
   readonly memory: WebAssembly.Memory | undefined;
   readonly limits: WasmMemory;
   /** The kernels as machine code; if given, these are measured. */
@@ -61,13 +61,13 @@ export interface RoundTask {
   readonly stride: number;
 }
 
-/** What a thread did in a round. */
+/** The result of a thread's round. */
 export interface RoundReport {
   readonly chunks: number;
   readonly ms: number;
 }
 
-/** Two threads wake each other in turn; needs no job. */
+/** Two threads wake each other alternately; needs no job. */
 export interface WakeTask {
   readonly kind: "wake";
   /** Shared; the first says whose turn it is. */
@@ -75,7 +75,7 @@ export interface WakeTask {
   /** 0 begins, and takes the times. */
   readonly side: number;
   readonly rounds: number;
-  /** It ends after so many milliseconds, with fewer rounds. */
+  /** The task ends after this many milliseconds, with fewer rounds. */
   readonly ms: number;
 }
 
@@ -129,7 +129,7 @@ function takeTurns({ words, side, rounds, ms }: WakeTask, now: () => number): Wa
 
 const nothing: RoundReport = { chunks: 0, ms: 0 };
 
-/** What a measuring thread needs from its platform. */
+/** The functions that a measuring thread needs from its platform. */
 export interface MeasureHost {
   readonly port: EnginePort;
   now(): number;

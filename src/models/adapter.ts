@@ -26,7 +26,7 @@ export interface ReadAdapter {
   readonly alpha: number;
   /** The largest rank of its pairs. */
   readonly rank: number;
-  /** The tokens from whose last occurrence on it applies (activated LoRA); none: it always applies. */
+  /** The adapter applies from the last occurrence of these tokens on (activated LoRA); none: it always applies. */
   readonly invocation: readonly number[];
   readonly warnings: readonly string[];
 }
@@ -43,7 +43,7 @@ export interface AdapterFacts {
 
 const INVOCATION = "adapter.alora.invocation_tokens";
 
-/** What an adapter's file says of itself, without its model; undefined: the file is no adapter. */
+/** The facts that an adapter's file states, without its model; undefined: the file is no adapter. */
 export function describeAdapter({ metadata, tensors }: ModelHeader): AdapterFacts | undefined {
   if (metadata.string("general.type") !== "adapter") return undefined;
   const firsts = [...tensors.values()].filter(({ name }) => name.endsWith(".lora_a"));
@@ -60,7 +60,7 @@ export function describeAdapter({ metadata, tensors }: ModelHeader): AdapterFact
   };
 }
 
-/** `weightName`: what a factor is called in the graph, by its name in the file. */
+/** `weightName`: the name of a factor in the graph, by its name in the file. */
 export function readAdapter(
   file: AdapterHeader,
   { header, graph }: AdaptedModel,
@@ -136,7 +136,7 @@ function checkedMetadata(
   if (!invocation?.every((id) => Number.isInteger(id) && id >= 0)) {
     fail(INVOCATION, metadata.preview(INVOCATION, 4)?.value, "a list of token ids");
   }
-  // It would never begin to apply, and nobody would be told.
+  // Such an adapter would silently never apply.
   const vocab = tensors.get("token_embd.weight")?.shape[0] ?? Infinity;
   const unknown = invocation!.find((id) => id >= vocab);
   if (unknown !== undefined) {
@@ -167,7 +167,7 @@ function pairNames(
   return { names, norms };
 }
 
-/** A string: what does not fit. */
+/** A string: the mismatch. */
 function checkedPair(
   name: string,
   a: Weight,

@@ -1,5 +1,5 @@
-// Trinity (AFMoE): norms before and after attention and networks, attention whose result is gated, windows in most layers and positions
-// only in three of four; experts chosen by sigmoids with a bias, a shared one, and dense layers first.
+// Trinity (AFMoE): norms before and after attention and networks, gated attention, windows in most layers and positions only in three
+// of four; experts chosen by sigmoids with a bias, a shared one, and dense layers first.
 
 import type { Rope } from "../graph/graph.ts";
 import type { Arch } from "./arch.ts";
@@ -13,12 +13,12 @@ import { baseOf, ropeFromMetadata } from "./rope.ts";
 import { countedShared, readSparse, type SparseConfig } from "./sparse-config.ts";
 
 interface AfmoeConfig extends SparseConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
   windowRope: Rope;
 }
 
-/** The last of so many layers has no positions, as in llama.cpp. */
+/** The last of this many layers has no positions, as in llama.cpp. */
 const ROPE_PERIOD = 4;
 
 export const afmoe: Arch<AfmoeConfig> = {

@@ -1,4 +1,4 @@
-// Apertus: as Qwen 3, with a network of xIELU without a gate, whose parameters each layer has.
+// Apertus: as Qwen 3, with a network of xIELU without a gate, with parameters of each layer.
 
 import type { Arch, ModelConfig } from "./arch.ts";
 import { readConfig, readerOf } from "./config.ts";
@@ -10,7 +10,7 @@ import { linear } from "./parts/linear.ts";
 import { rmsNorms } from "./parts/norms.ts";
 
 interface ApertusConfig extends ModelConfig {
-  /** Of each layer, as the activation computes with them. */
+  /** The parameters of each layer, as the activation computes with them. */
   xielu: { alphaN: number; alphaP: number; beta: number; eps: number }[];
 }
 

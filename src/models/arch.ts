@@ -1,13 +1,13 @@
 // The interface of an architecture: how its configuration is read, which weights it has, and one forward pass.
 //
-// An architecture is one file here and one line in table.ts (docs/add-a-model.md). It never mentions a backend, a dtype
+// An architecture is one file here and one line in table.ts (docs/inside/add-a-model.md). It never mentions a backend, a dtype
 // or a file format: it sees metadata under GGUF's names and builds a graph.
 
 import type { Metadata } from "../base/metadata.ts";
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Outputs, Rope, Weight } from "../graph/graph.ts";
 
-/** What every decoder-only transformer has; an architecture may extend it. */
+/** The configuration of every decoder-only transformer; an architecture may extend it. */
 export interface ModelConfig {
   /** general.architecture as the file has it. */
   architecture: string;
@@ -16,7 +16,7 @@ export interface ModelConfig {
   /** Tokens of the context that it is loaded with: some scale their positions by it. undefined: not known yet. */
   context?: number;
   vocabSize: number;
-  /** Without those that predict further tokens. */
+  /** The number of layers, without those that predict further tokens. */
   layers: number;
   /** Layers of the file after the last that predict further tokens; they are not part of the model's graph. Default: 0. */
   nextLayers?: number;
@@ -29,11 +29,11 @@ export interface ModelConfig {
   headDim: number;
   normEps: number;
   rope: Rope;
-  /** Tokens up to which a file's factors for short contexts are used, those for long ones above. Default: trainedContext. */
+  /** Up to this many tokens a file's factors for short contexts are used, above it those for long ones. Default: trainedContext. */
   originalContext?: number;
   /** The matrices of q, k and v are one tensor of the file, attn_qkv. */
   fusedQkv: boolean;
-  /** false: tokens attend to those after them, too. Default: true. */
+  /** false: tokens attend to later ones, too. Default: true. */
   causal?: boolean;
   /** undefined: the model has no mixture of experts. */
   experts?: ExpertConfig;
@@ -50,7 +50,7 @@ export interface ExpertConfig {
   shared: number;
 }
 
-/** What models/ sees of a model file. */
+/** The part of a model file that models/ sees. */
 export interface ModelHeader {
   readonly metadata: Metadata;
   readonly tensors: ReadonlyMap<string, Weight>;
@@ -82,7 +82,10 @@ export interface Arch<C extends ModelConfig = ModelConfig> {
   readonly about: string;
   config(header: ModelHeader): C;
   weights(config: C): WeightSpec[];
-  /** Builds the graph of a batch: tokens in, logits out. Declares what layers keep from batch to batch (GraphBuilder.state). */
+  /**
+   * Builds the graph of a batch: tokens in, logits out. Declares the state that layers keep from batch to batch
+   * (GraphBuilder.state).
+   */
   forward(g: GraphBuilder, config: C, w: WeightLookup): Outputs;
   /** The layer that predicts a further token (parts/next.ts), where files of this architecture have one. */
   readonly next?: NextLayer<C>;

@@ -1,5 +1,5 @@
-// Arctic: as Llama, with a small dense network in every layer, and beside attention and that a mixture of experts, which reads what
-// attention reads by a norm of its own.
+// Arctic: as Llama, with a small dense network in every layer, and beside both attention and that network a mixture of experts,
+// with a norm of its own for the input that attention reads, too.
 
 import type { Arch } from "./arch.ts";
 import { attention } from "./parts/attention.ts";

@@ -1,5 +1,5 @@
-// Baichuan 1 and 2: as Llama; the 13B model has ALiBi in place of rotary positions. As in llama.cpp, the number of layers tells
-// which it is.
+// Baichuan 1 and 2: as Llama; the 13B model has ALiBi instead of rotary positions. As in llama.cpp, the number of layers tells the
+// two apart.
 
 import type { Arch } from "./arch.ts";
 import { readConfig } from "./config.ts";

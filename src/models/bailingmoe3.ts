@@ -16,7 +16,7 @@ import { limitsOf } from "./sparse-config.ts";
 
 interface Bailing3Config extends KimiConfig {
   normalise: boolean;
-  /** Of each layer; undefined: values are not limited. */
+  /** The limit of each layer; undefined: values are not limited. */
   expertLimits: (number | undefined)[];
   sharedLimits: (number | undefined)[];
 }

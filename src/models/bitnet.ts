@@ -1,5 +1,5 @@
-// BitNet: as Llama with ternary weights, whose matrices have a scale each; norms before attention's output matrix and before the
-// down matrix; rotary pairs half a head apart.
+// BitNet: as Llama with ternary weights and a scale for each matrix; norms before attention's output matrix and before the down
+// matrix; rotary pairs half a head apart.
 
 import type { Arch } from "./arch.ts";
 import { readConfig } from "./config.ts";

@@ -12,7 +12,7 @@ import { archNamed } from "./table.ts";
 export interface BuiltModel {
   config: ModelConfig;
   graph: Graph;
-  /** What of the file is not computed, for people. */
+  /** Warnings about parts of the file that are not computed, for users. */
   warnings: readonly string[];
 }
 
@@ -98,7 +98,7 @@ export function buildNext(
   return { config, graph: { ...graph, states } };
 }
 
-/** Whether a tensor is of a layer that predicts further tokens. */
+/** Whether a tensor belongs to a layer that predicts further tokens. */
 function isOfNextLayer(name: string, { layers, nextLayers = 0 }: ModelConfig): boolean {
   const layer = Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? -1);
   return layer >= layers && layer < layers + nextLayers;
@@ -155,7 +155,7 @@ export function checkWeights(
   );
 }
 
-/** All problems; of very many, the first, the last, and how many lie between. */
+/** All problems; of very many, the first, the last, and the number in between. */
 export function problemList(problems: readonly string[]): string {
   const most = 40;
   if (problems.length <= most) return problems.join("\n  ");

@@ -17,7 +17,7 @@ export const cogvlm: Arch = {
 
   config(header) {
     const c = readConfig(header, "half");
-    // Whatever the file says, as in llama.cpp.
+    // The same for every file, as in llama.cpp.
     return { ...c, fusedQkv: true, rope: ropeOfBase(c.headDim, 10000, "half") };
   },
 

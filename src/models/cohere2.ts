@@ -10,7 +10,7 @@ import { swiglu } from "./parts/feed-forward.ts";
 import { layerNorms } from "./parts/norms.ts";
 
 interface Cohere2Config extends ModelConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
   logitScale: number;
 }

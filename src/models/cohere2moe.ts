@@ -12,7 +12,7 @@ import { layerNorms, type Norm, rmsNorms } from "./parts/norms.ts";
 import { readSparse, type SparseConfig } from "./sparse-config.ts";
 
 interface Cohere2MoeConfig extends SparseConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
   /** The layers that have positions. */
   hasRope: boolean[];

@@ -14,7 +14,7 @@ interface CommandRConfig extends ModelConfig {
   logitScale: number | undefined;
 }
 
-/** Models of so many layers and more have norms of heads. */
+/** Models of this many layers and more have norms of heads. */
 const NORMED_LAYERS = 64;
 
 export const commandR: Arch<CommandRConfig> = {

@@ -1,10 +1,10 @@
-// Access to the "<architecture>.*" keys of a model's metadata with a check on every value, so that a hostile or foreign
-// file is refused with the key, what it held and what was expected.
+// Access to the "<architecture>.*" keys of a model's metadata with a check on every value, so that a hostile or foreign file is
+// refused with the key, its value and the expected one.
 
 import { ModelError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
 
-/** What the numbers above 0 of real models are between: 1e-12 for some epsilons, 4e9 for some bases of rope. */
+/** The range of real models' positive numbers: 1e-12 for some epsilons, 4e9 for some bases of rope. */
 const POSITIVE: { readonly least: number; readonly most: number } = { least: 1e-30, most: 1e15 };
 
 const ADVICE =
@@ -140,7 +140,7 @@ export class ConfigReader {
 
   /**
    * Tokens of each layer's window; undefined: the layer has none. `period` and `without` as in flagsPerLayer(). `fallback`: the
-   * window where the file has none, of a family whose layers always have windows.
+   * window if the file has none, for a family with windows in all layers.
    */
   windowsPerLayer(
     layers: number,

@@ -42,7 +42,7 @@ export function readConfig(
   if (valueDim !== headDim) {
     read.fail("attention.value_length", valueDim, `${headDim} (as attention.key_length)`);
   }
-  // Files whose layers all have experts may leave out the size of dense ones.
+  // Files in which all layers have experts may leave out the size of dense ones.
   const isMixture =
     options.experts === "required" && read.number("feed_forward_length") === undefined;
   const sizeKey = isMixture ? "expert_feed_forward_length" : "feed_forward_length";
@@ -59,7 +59,7 @@ export function readConfig(
   };
 }
 
-/** What is the same in models whose layers differ in heads and sizes. */
+/** The part of the configuration that is the same in models with layers of different heads and sizes. */
 export type CommonConfig = Omit<
   ModelConfig,
   "feedForward" | "heads" | "kvHeads" | "headDim" | "rope" | "experts"
@@ -122,7 +122,7 @@ function refuseExperts(read: ConfigReader): void {
   }
 }
 
-/** An epsilon of 1 would outweigh what is normed. */
+/** An epsilon of 1 would outweigh the normed values. */
 export function epsilonOf(read: ConfigReader, key: string): number {
   const epsilon = read.positive(key);
   if (epsilon >= 1) read.fail(key, epsilon, "a number above 0 and below 1");

@@ -1,4 +1,4 @@
-// Deci (Nemotron 51B and 49B): as Llama, with layers that have other numbers of heads, a matrix in place of attention, or none.
+// Deci (Nemotron 51B and 49B): as Llama, with layers that have other numbers of heads, a matrix instead of attention, or none.
 
 import type { Arch, ModelConfig, WeightSpec } from "./arch.ts";
 import { LIMITS, readCommon, readerOf } from "./config.ts";
@@ -37,7 +37,7 @@ export const deci: Arch<DeciConfig> = {
       }
     });
     layerFeedForward.forEach((size, i) => {
-      // llama.cpp drops what attention computed in such a layer.
+      // llama.cpp drops attention's result in such a layer.
       if (size === 0 && layerHeads[i]! > 0) {
         read.fail(`feed_forward_length[${i}]`, 0, "an integer from 1 where the layer has heads");
       }

@@ -1,4 +1,4 @@
-// DeepSeek 1 and Ling 1 with experts: as Llama, with a shared expert beside those that are chosen, and dense layers first.
+// DeepSeek 1 and Ling 1 with experts: as Llama, with a shared expert beside the chosen ones, and dense layers first.
 
 import type { Arch } from "./arch.ts";
 import { attention } from "./parts/attention.ts";

@@ -1,5 +1,5 @@
 // DeepSeek 3.2 and GLM 5: as DeepSeek 3, but tokens attend only to the positions that an indexer chooses; some layers of GLM 5.2 attend to
-// those of the layer before. Layers that predict further tokens are not computed.
+// the positions of the layer before. Layers that predict further tokens are not computed.
 
 import type { Value } from "../graph/graph.ts";
 import type { Arch, ModelConfig, ModelHeader } from "./arch.ts";
@@ -22,7 +22,7 @@ import { countedShared, type SparseConfig, withSparse } from "./sparse-config.ts
 interface Deepseek32Config extends SparseConfig {
   attention: LatentShape;
   indexer: IndexerShape;
-  /** Of each layer: whether it has an indexer. */
+  /** Whether each layer has an indexer. */
   hasIndexer: readonly boolean[];
 }
 
@@ -90,7 +90,7 @@ export const deepseek32: Arch<Deepseek32Config> = {
   },
 };
 
-/** Files of GLM 5 and 5.1 have no such key; those of GLM 5.2 may lack it, and are known by their context. */
+/** Files of GLM 5 and 5.1 have no such key; files of GLM 5.2 may lack it, and are recognized by their context. */
 function indexedLayers(header: ModelHeader, { layers, trainedContext }: ModelConfig): boolean[] {
   const read = readerOf(header);
   const key = "attention.indexer.types";

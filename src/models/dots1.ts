@@ -1,4 +1,4 @@
-// dots.llm1: as Qwen 3, with a shared expert beside those that are chosen, and dense layers first.
+// dots.llm1: as Qwen 3, with a shared expert beside the chosen ones, and dense layers first.
 
 import type { Arch } from "./arch.ts";
 import { attention } from "./parts/attention.ts";

@@ -21,7 +21,7 @@ import { baseOf, ropeFromMetadata } from "./rope.ts";
 import { countedShared, type SparseConfig, withSparse } from "./sparse-config.ts";
 
 interface Dots3Config extends SparseConfig {
-  /** Of each layer. */
+  /** The attention of each layer. */
   attention: readonly LatentShape[];
   indexer: IndexerShape;
 }

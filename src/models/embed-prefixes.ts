@@ -1,5 +1,6 @@
-// What model cards ask to put before a text that is embedded, for a search: one text before queries, another before the passages
-// that are searched. A table of facts, by the model's name. Nothing is added unless the caller asks for it (EmbedOptions.as).
+// The prefixes that model cards ask to put before a text that is embedded for a search: one text before queries, another before the
+// passages that are searched. A table of facts, by the model's name. Nothing is added unless the caller asks for it
+// (EmbedOptions.as).
 
 import { UsageError } from "../base/errors.ts";
 
@@ -12,7 +13,7 @@ interface Prefixes {
   readonly architectures?: readonly string[];
   readonly query: string;
   readonly passage: string;
-  /** Where it is written: the model's page on Hugging Face. */
+  /** The source: the model's page on Hugging Face. */
   readonly card: string;
 }
 
@@ -97,7 +98,7 @@ const table: readonly Prefixes[] = [
   },
 ];
 
-/** What embed() puts before a text in this role, where it is asked to. A model that is not in the table is refused. */
+/** The prefix that embed() puts before a text in this role, if it is asked to. A model that is not in the table is refused. */
 export function embeddingPrefix(
   { name, architecture }: { name: string; architecture: string },
   role: TextRole,

@@ -1,4 +1,4 @@
-// The configuration of an encoder: that of a decoder, with what only encoders have.
+// The configuration of an encoder: a decoder's, with the keys that only encoders have.
 
 import type { RopeLayout } from "../graph/graph.ts";
 import type { ModelConfig, ModelHeader } from "./arch.ts";

@@ -11,7 +11,7 @@ import { rmsNorms } from "./parts/norms.ts";
 import { readSparse, type SparseConfig } from "./sparse-config.ts";
 
 interface ExaoneMoeConfig extends SparseConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
 }
 

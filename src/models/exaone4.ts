@@ -10,11 +10,11 @@ import { swiglu } from "./parts/feed-forward.ts";
 import { rmsNorms } from "./parts/norms.ts";
 
 interface Exaone4Config extends ModelConfig {
-  /** Of each layer; undefined: no layer has a window. */
+  /** The window of each layer; undefined: no layer has a window. */
   windows: (number | undefined)[] | undefined;
 }
 
-/** Only a model of so many layers has windows. */
+/** Only a model of this many layers has windows. */
 const WINDOWED_LAYERS = 64;
 
 export const exaone4: Arch<Exaone4Config> = {

@@ -15,7 +15,21 @@ const activations: Readonly<Record<string, Activation>> = byName({
   reglu: "relu",
 });
 
-/** `usual`: what a file means that names none. */
+/** The functions of gate and up of a network before they are multiplied. */
+export interface Gating {
+  readonly activation: Activation;
+  /** undefined: up is taken as it is. */
+  readonly ofUp?: Activation;
+}
+
+/** As readGating(), and dReLU: a ReLU on both (Bamboo). */
+export function readBothGates(read: ConfigReader, usual: Activation): Gating {
+  const named = read.string("hidden_activation");
+  if (named === "drelu") return { activation: "relu", ofUp: "relu" };
+  return { activation: readGating(read, usual) };
+}
+
+/** `usual`: the activation of a file that names none. */
 export function readGating(read: ConfigReader, usual: Activation): Activation {
   const named = read.string("hidden_activation");
   if (named === undefined) return usual;

@@ -11,15 +11,15 @@ import { rmsNorms } from "./parts/norms.ts";
 import { windowRope } from "./rope.ts";
 
 interface Gemma2Config extends ModelConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
-  /** Of the layers with a window. */
+  /** The rope of the layers with a window. */
   windowRope: Rope;
   /** Factor on the scores. */
   scale: number;
-  /** Of the scores: attention() reads it under this name. */
+  /** The softcap of the scores: attention() reads it under this name. */
   softcap: number;
-  /** Of the logits. */
+  /** The softcap of the logits. */
   logitSoftcap: number;
 }
 

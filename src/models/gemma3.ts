@@ -1,4 +1,4 @@
-// Gemma 3 (text): as Gemma 2 with norms of q and k in place of softcaps, and a window with a rope of its own in five of six layers.
+// Gemma 3 (text): as Gemma 2 with norms of q and k instead of softcaps, and a window with a rope of its own in five of six layers.
 
 import type { Rope } from "../graph/graph.ts";
 import type { Arch, ModelConfig } from "./arch.ts";
@@ -11,13 +11,13 @@ import { rmsNorms } from "./parts/norms.ts";
 import { windowRope } from "./rope.ts";
 
 interface Gemma3Config extends ModelConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
-  /** Of the layers with a window. */
+  /** The rope of the layers with a window. */
   windowRope: Rope;
   /** Factor on the scores. */
   scale: number;
-  /** Of the logits; undefined: they are not capped. */
+  /** The softcap of the logits; undefined: they are not capped. */
   logitSoftcap: number | undefined;
 }
 

@@ -22,9 +22,9 @@ import {
 import { ropeFromMetadata, windowRope } from "./rope.ts";
 
 interface Gemma3nConfig extends ModelConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
-  /** Of the layers with a window. */
+  /** The rope of the layers with a window. */
   windowRope: Rope;
   layerFeedForward: number[];
   /** Values of each layer's own input. */
@@ -38,7 +38,7 @@ const LAUREL_RANK = 64;
 const PER_LAYER = 256;
 /** The first layer without a KV cache of its own. */
 const SHARED_FROM = 20;
-/** Layers whose gates are cut off below the 95th percentile of a normal distribution. */
+/** Layers with gates that are cut off below the 95th percentile of a normal distribution. */
 const SPARSE_LAYERS = 10;
 const CUTOFF = 1.6448533535003662;
 /** For divisions by a magnitude. */
@@ -185,7 +185,7 @@ function meanOf(g: GraphBuilder, x: Value, name: string): Value {
   return g.matmul(x, g.constant(`mean[${cols}]`, values, [1, cols]), name); // [tokens, 1]
 }
 
-/** How much of each residual an activated one stands for: [tokens, embed] -> [tokens, RESIDUALS]. */
+/** The weight of each residual for an activated one: [tokens, embed] -> [tokens, RESIDUALS]. */
 function modalities(
   g: GraphBuilder,
   w: WeightLookup,
@@ -220,7 +220,7 @@ function predict(
   );
 }
 
-/** Each prediction plus its share of what the layer added to the first. */
+/** Each prediction plus its share of the layer's addition to the first. */
 function correct(
   g: GraphBuilder,
   w: WeightLookup,
@@ -240,7 +240,7 @@ function correct(
   });
 }
 
-/** geglu() whose gates are cut off in the first layers. */
+/** geglu() with gates that are cut off in the first layers. */
 function feedForward(g: GraphBuilder, w: WeightLookup, x: Value, layer: number): Value {
   const gate = linear(g, w, x, layer, "ffn_gate"); // [tokens, feedForward]
   const up = linear(g, w, x, layer, "ffn_up"); // [tokens, feedForward]

@@ -22,12 +22,12 @@ import {
 import { baseOf, ropeFromMetadata, ropeOfBase } from "./rope.ts";
 
 interface Gemma4Config extends ModelConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
   layerHeads: number[];
   layerKvHeads: number[];
   layerFeedForward: number[];
-  /** Of the layers with a window. */
+  /** The head size of the layers with a window. */
   windowHeadDim: number;
   windowRope: Rope;
   /** The first layer without a KV cache of its own. */
@@ -36,7 +36,7 @@ interface Gemma4Config extends ModelConfig {
   perLayer: number;
   /** The layers with experts. */
   sparse: boolean[];
-  /** Of the logits; undefined: they are not capped. */
+  /** The softcap of the logits; undefined: they are not capped. */
   logitSoftcap: number | undefined;
 }
 
@@ -122,7 +122,7 @@ export const gemma4: Arch<Gemma4Config> = {
         ? states[c.sharedFrom - (window ? 2 : 1)]!
         : g.state({ kind: "kv", layer, kCols: cols, vCols: cols, ...(window && { window }) });
       const options = { ...c, ...own, layer, state: states[layer], sharesKv, valueNorm: true };
-      const ropeFactors = window ? "none" : undefined; // those of the file are for full attention
+      const ropeFactors = window ? "none" : undefined; // the file's factors are for full attention
       const a = attention(g, w, norm(x, "attn_norm"), { ...options, scale: 1, ropeFactors }); // [tokens, embed]
       x = g.add(x, norm(a, "post_attention_norm"), "attn_residual"); // [tokens, embed]
       const dense = geglu(g, w, norm(x, "ffn_norm"), layer); // [tokens, embed]
@@ -140,7 +140,7 @@ export const gemma4: Arch<Gemma4Config> = {
   },
 };
 
-/** The experts, whose router reads the residual by a norm of its own: [tokens, embed] -> [tokens, embed]. */
+/** The experts, with a router that reads the residual by a norm of its own: [tokens, embed] -> [tokens, embed]. */
 function mixture(
   g: GraphBuilder,
   w: WeightLookup,

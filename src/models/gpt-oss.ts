@@ -11,7 +11,7 @@ import { rmsNorms } from "./parts/norms.ts";
 import { type SparseConfig, withSparse } from "./sparse-config.ts";
 
 interface GptOssConfig extends SparseConfig {
-  /** Of each layer; undefined: the layer has none. */
+  /** The window of each layer; undefined: the layer has none. */
   windows: (number | undefined)[];
 }
 

@@ -15,7 +15,7 @@ interface GraniteConfig extends ModelConfig {
   scale: number | undefined;
   embedScale: number;
   residualScale: number;
-  /** What logits are divided by. */
+  /** The divisor of logits. */
   logitScale: number;
   hasRope: boolean;
 }

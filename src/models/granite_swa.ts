@@ -13,7 +13,7 @@ import { moe, moeWeights } from "./parts/moe.ts";
 import { normWeights, rmsNorms } from "./parts/norms.ts";
 
 interface GraniteSwaConfig extends ModelConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
   /** The layers that have positions. */
   hasRope: boolean[];
@@ -21,7 +21,7 @@ interface GraniteSwaConfig extends ModelConfig {
   scale: number | undefined;
   embedScale: number;
   residualScale: number;
-  /** What logits are divided by. */
+  /** The divisor of logits. */
   logitScale: number;
   /** Factor on the weights of experts. */
   routingScale: number;

@@ -18,7 +18,7 @@ interface GraniteHybridConfig extends HybridConfig {
   scale: number | undefined;
   embedScale: number;
   residualScale: number;
-  /** What logits are divided by. */
+  /** The divisor of logits. */
   logitScale: number;
   hasRope: boolean;
 }

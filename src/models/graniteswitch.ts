@@ -20,15 +20,15 @@ interface SwitchConfig extends ModelConfig {
   scale: number | undefined;
   embedScale: number;
   residualScale: number;
-  /** What logits are divided by. */
+  /** The divisor of logits. */
   logitScale: number;
   hasRope: boolean;
-  /** The token that activates each adapter, and the one whose embedding it has. */
+  /** The token that activates each adapter, and the token that lends it its embedding. */
   activating: readonly number[];
   substitutes: readonly number[];
   /** Columns between the two matrices of an addition. */
   rank: number;
-  /** How much larger the score of a token that activates an adapter is than 0. */
+  /** The distance from 0 of the score of a token that activates an adapter. */
   gain: number;
 }
 
@@ -100,7 +100,7 @@ function tokensOf(header: ModelHeader, key: string, count: number, vocabSize: nu
   return found;
 }
 
-/** Adds what the token's adapter adds to `base`, a matmul of x with the matrix `name`. */
+/** Adds the token's adapter to `base`, a matmul of x with the matrix `name`. */
 type Switched = (x: Value, base: Value, name: string) => Value;
 
 function switched(g: GraphBuilder, w: WeightLookup, layer: number, routes: Value): Switched {

@@ -21,7 +21,7 @@ interface GrokConfig extends SparseConfig {
   /** undefined: none. */
   logitSoftcap: number | undefined;
   hasDense: boolean;
-  /** Of the norm after the feed-forward part. */
+  /** The name of the norm after the feed-forward part. */
   lastNorm: string;
 }
 

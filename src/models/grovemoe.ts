@@ -1,5 +1,5 @@
-// GroveMoE: as Qwen 3 with experts; what these give goes through smaller, adjugate experts, each of which neighbouring experts share.
-// The same router chooses both.
+// GroveMoE: as Qwen 3 with experts; their results go through smaller, adjugate experts, each of which neighbouring experts share. The
+// same router chooses both.
 
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Routing, Value } from "../graph/graph.ts";
@@ -60,7 +60,7 @@ export const grovemoe: Arch<GroveConfig> = {
   },
 };
 
-/** The experts, and the adjugate ones of what they give: [tokens, embed] -> [tokens, embed]. */
+/** The experts, and the adjugate experts of their results: [tokens, embed] -> [tokens, embed]. */
 function mixtures(
   g: GraphBuilder,
   w: WeightLookup,

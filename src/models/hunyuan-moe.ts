@@ -1,4 +1,4 @@
-// Hunyuan A13B: norms of the heads of q and k after the rotation, and a shared expert beside those that are chosen.
+// Hunyuan A13B: norms of the heads of q and k after the rotation, and a shared expert beside the chosen ones.
 
 import type { Arch } from "./arch.ts";
 import { attention } from "./parts/attention.ts";

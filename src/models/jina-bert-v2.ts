@@ -63,7 +63,7 @@ function hasFusedGate({ tensors }: ModelHeader): boolean {
   return !tensors.has("blk.0.ffn_gate.weight");
 }
 
-/** What BERT does not have. */
+/** The weights that BERT does not have. */
 function ownWeights({ embed }: JinaConfig, layer: number): WeightSpec[] {
   return ["attn_q_norm", "attn_k_norm", "attn_norm_2"].flatMap((name) =>
     ["weight", "bias"].flatMap((part) =>

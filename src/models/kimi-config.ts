@@ -18,7 +18,7 @@ export interface KimiConfig extends ModelConfig {
   expertScale: number;
 }
 
-/** What the families differ in. */
+/** The differences between the families. */
 export interface KimiOptions extends Pick<KdaShape, "decayFactors" | "gate" | "bound"> {
   /** Default: latent attention has no rope. */
   readonly rope?: RopeLayout;
@@ -81,7 +81,7 @@ export function readKimi(header: ModelHeader, options: KimiOptions): KimiConfig 
   };
 }
 
-/** The largest decay, as the logarithm of what state is multiplied with. A real model has -5. */
+/** The largest decay, as the logarithm of the factor on the state. A real model has -5. */
 export function readGateBound(header: ModelHeader): number | undefined {
   const read = readerOf(header);
   const key = "kda.gate_lower_bound";

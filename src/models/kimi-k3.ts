@@ -1,6 +1,6 @@
 // Kimi K3: linear attention by the delta rule with bounded decays (KDA), every few layers gated attention over a compressed cache
-// without rope, and experts of a latent vector. A layer reads a mixture of the residual and of those of earlier layers, weighted by a
-// softmax of their scores; every few layers the residual is kept for that, and begins anew.
+// without rope, and experts of a latent vector. A layer reads a mixture of the residual and of earlier layers' residuals, weighted by
+// a softmax of their scores; every few layers the residual is kept for that, and starts again.
 
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Value } from "../graph/graph.ts";
@@ -18,11 +18,11 @@ import { normWeights, ones, rmsNorms } from "./parts/norms.ts";
 
 interface KimiK3Config extends KimiConfig {
   normalise: boolean;
-  /** Columns of what the experts read; 0: the hidden state. */
+  /** The number of columns that the experts read; 0: the hidden state. */
   latent: number;
   /** Layers from one kept residual to the next; 0: there is only the residual. */
   blockSize: number;
-  /** What gates and ups approach; without one for ups, they are not limited. */
+  /** The limits that gates and ups approach; without one for ups, they are not limited. */
   gateCap: number;
   upCap: number | undefined;
 }
@@ -91,7 +91,7 @@ export const kimiK3: Arch<KimiK3Config> = {
   },
 };
 
-/** The first layer has nothing to mix before its attention. */
+/** The first layer has no earlier residuals to mix before its attention. */
 function scoreWeights(embed: number, layer: number): WeightSpec[] {
   const named = (name: string) => ({ name: `blk.${layer}.${name}.weight`, shape: [1, embed] });
   const ofAttention = named("attn_res_score");

@@ -1,5 +1,5 @@
-// Laguna: norms of the heads of q and k, attention whose result is gated by softplus, windows with a rope of their own in most layers;
-// experts chosen by sigmoids with a bias, a shared one, and dense layers first.
+// Laguna: norms of the heads of q and k, attention gated by softplus, windows with a rope of their own in most layers; experts chosen
+// by sigmoids with a bias, a shared one, and dense layers first.
 
 import type { Rope } from "../graph/graph.ts";
 import type { Arch } from "./arch.ts";
@@ -14,10 +14,10 @@ import { normWeights, rmsNorms } from "./parts/norms.ts";
 import { baseOf, ropeOfBase } from "./rope.ts";
 
 interface LagunaConfig extends LayeredConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
   windowRope: Rope;
-  /** Of each layer: the gate is for heads; otherwise for values. */
+  /** Whether each layer's gate is for heads; otherwise it is for values. */
   gatesHeads: boolean[];
 }
 

@@ -1,5 +1,5 @@
-// Reads the configuration of latent attention: where keys and values of all heads are computed before attention (PLM, MiniCPM 3), and
-// where the cache may keep only what they are computed from (DeepSeek 2 and later).
+// Reads the configuration of latent attention: of models that compute keys and values of all heads before attention (PLM, MiniCPM 3),
+// and of models with a cache that may keep only the latent vector (DeepSeek 2 and later).
 
 import type { Rope, RopeLayout } from "../graph/graph.ts";
 import type { ModelConfig, ModelHeader } from "./arch.ts";
@@ -66,7 +66,7 @@ export function readAbsorbed(header: ModelHeader): LatentShape & { readonly rope
     ropeDim,
     vHeadDim: read.integer(`attention.value_length${suffix}`, LIMITS.size),
     kvRank: read.integer("attention.kv_lora_rank", LIMITS.size),
-    // A file with attn_q has its queries from the hidden state, whatever the key says.
+    // A file with attn_q has its queries from the hidden state, regardless of the key.
     qRank: header.tensors.has("blk.0.attn_q.weight") ? 0 : read.integer(qRankKey, LIMITS.size),
     absorbed,
     rope: { ...plain, magnitude },

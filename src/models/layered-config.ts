@@ -1,4 +1,4 @@
-// The configuration of models whose layers differ in heads and windows, and whose values may have another size than keys.
+// The configuration of models with layers of different heads and windows, and with values that may have another size than keys.
 
 import type { RopeLayout } from "../graph/graph.ts";
 import type { ModelConfig, ModelHeader } from "./arch.ts";
@@ -7,13 +7,13 @@ import { ropeFromMetadata } from "./rope.ts";
 import { type RoutingDefaults, type SparseConfig, withSparse } from "./sparse-config.ts";
 
 export interface LayeredConfig extends SparseConfig {
-  /** Of each layer. */
+  /** The number of heads of each layer. */
   layerHeads: number[];
   layerKvHeads: number[];
   vHeadDim: number;
 }
 
-/** Of a model with experts. */
+/** Reads the configuration of a model with experts. */
 export function readLayered(
   header: ModelHeader,
   layout: RopeLayout,

@@ -17,7 +17,7 @@ interface Lfm2Config extends HybridConfig {
   /** Inputs of a convolution. */
   taps: number;
   window: number | undefined;
-  /** Layers before those with experts. */
+  /** The number of layers before the ones with experts. */
   denseLayers: number;
   gating: "softmax" | "sigmoid";
 }

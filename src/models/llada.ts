@@ -1,4 +1,4 @@
-// LLaDA: Llama as a diffusion model: logits of the whole text at once, whose tokens attend in both directions.
+// LLaDA: Llama as a diffusion model: logits of the whole text at once; tokens attend in both directions.
 
 import type { Arch } from "./arch.ts";
 import { readConfig } from "./config.ts";

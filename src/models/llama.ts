@@ -1,11 +1,10 @@
-// Llama 1, 2 and 3, Mistral, Mixtral, TinyLlama, SmolLM and everything else that calls itself "llama" or computes the same:
-// RMS norm, rotary positions (GGUF stores q and k permuted, so pairs are interleaved), grouped-query attention, and a SiLU-gated
-// feed-forward network or a mixture of such. ReluLLaMA and ProSparse's models have a ReLU in its place, which they name.
+// Llama 1, 2 and 3, Mistral, Mixtral, TinyLlama, SmolLM and every model that calls itself "llama" or computes the same: RMS norm,
+// rotary positions (GGUF stores q and k permuted, so pairs are interleaved), grouped-query attention, and a SiLU-gated feed-forward
+// network or a mixture of such. ReluLLaMA and ProSparse's models name a ReLU instead.
 
-import type { Activation } from "../graph/graph.ts";
 import type { Arch, ModelConfig } from "./arch.ts";
 import { readConfig, readerOf } from "./config.ts";
-import { readGating } from "./gating.ts";
+import { type Gating, readBothGates } from "./gating.ts";
 import { attention } from "./parts/attention.ts";
 import { decoderWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs } from "./parts/ends.ts";
@@ -14,19 +13,23 @@ import { moe, moeWeights } from "./parts/moe.ts";
 import { rmsNorms } from "./parts/norms.ts";
 
 interface LlamaConfig extends ModelConfig {
-  /** Of the gate. */
-  gating: Activation;
+  gating: Gating;
 }
 
 export const llama: Arch<LlamaConfig> = {
   names: ["llama", "internlm2", "xverse", "ernie4_5"],
   about:
-    "Llama 1 to 3, Mistral, Mixtral, TinyLlama, SmolLM 1 and 2, InternLM 2 and 3, XVERSE, ERNIE 4.5 (dense)",
+    "Llama 1 to 3, Mistral, Mixtral, Bamboo, TinyLlama, SmolLM 1 and 2, InternLM 2 and 3, XVERSE, ERNIE 4.5 (dense)",
 
-  config: (header) => ({
-    ...readConfig(header, "interleaved", { experts: "optional" }),
-    gating: readGating(readerOf(header), "silu"),
-  }),
+  config(header) {
+    const read = readerOf(header);
+    const c = readConfig(header, "interleaved", { experts: "optional" });
+    const gating = readBothGates(read, "silu");
+    if (c.experts && gating.ofUp) {
+      read.fail("hidden_activation", '"drelu"', "the activation of the gate alone: it has experts");
+    }
+    return { ...c, gating };
+  },
 
   weights: (c) =>
     decoderWeights(c, {
@@ -47,8 +50,12 @@ export const llama: Arch<LlamaConfig> = {
       x = g.add(x, attention(g, w, a, { ...c, layer }), "attn_residual"); // [tokens, embed]
       const f = norm(x, "ffn_norm"); // [tokens, embed]
       const out = experts
-        ? moe(g, w, f, { layer, routing: { ...routing, used: experts.used }, activation: c.gating })
-        : gated(g, w, f, layer, c.gating);
+        ? moe(g, w, f, {
+            layer,
+            routing: { ...routing, used: experts.used },
+            activation: c.gating.activation,
+          })
+        : gated(g, w, f, layer, c.gating.activation, c.gating.ofUp);
       x = g.add(x, out, "ffn_residual"); // [tokens, embed]
     }
     return decoderOutputs(g, c, w, x);

@@ -1,6 +1,6 @@
 // Llama 4 (text): three of four layers attend within chunks of the text, with positions and norms of q and k after them; the others
-// attend to all, without positions, and their queries grow with the length of the text. The router's weight is applied to
-// what an expert reads. MobileLLM has neither chunks nor experts.
+// attend to all, without positions, and their queries grow with the length of the text. The router's weight is applied to an
+// expert's input. MobileLLM has neither chunks nor experts.
 
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Value } from "../graph/graph.ts";
@@ -15,7 +15,7 @@ import { ones, rmsNorms } from "./parts/norms.ts";
 import { withSparse } from "./sparse-config.ts";
 
 interface Llama4Config extends ModelConfig {
-  /** Of each layer: whether it has experts. */
+  /** Whether each layer has experts. */
   sparse: boolean[];
   /** Tokens of a chunk; undefined: there are none. */
   chunk: number | undefined;
@@ -25,15 +25,15 @@ interface Llama4Config extends ModelConfig {
   hasHeadNorms: boolean;
 }
 
-/** Tokens of a chunk, whatever the file says, as in llama.cpp. */
+/** Tokens of a chunk, regardless of the file, as in llama.cpp. */
 const CHUNK = 8192;
 
-/** What moe() reads and weighedMoe() does not. */
+/** Tensors that moe() reads and weighedMoe() does not. */
 const unusual = /ffn_gate_up_exps|ffn_down_exps\.scale/;
 
 const temperature = { scale: 0.1, span: CHUNK, offset: 1 };
 
-/** Maverick has so many experts, and no norms of q and k. */
+/** The number of Maverick's experts, which has no norms of q and k. */
 const EXPERTS_WITHOUT_NORMS = 128;
 
 export const llama4: Arch<Llama4Config> = {

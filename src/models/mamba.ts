@@ -1,4 +1,4 @@
-// Mamba and FalconMamba: every layer is a selective scan whose channels decay one by one.
+// Mamba and FalconMamba: every layer is a selective scan with channels that decay one by one.
 
 import type { Arch, ModelConfig } from "./arch.ts";
 import { readerOf } from "./config.ts";

@@ -1,4 +1,4 @@
-// Mamba 2: every layer is a selective scan whose heads decay as a whole.
+// Mamba 2: every layer is a selective scan with heads that decay as a whole.
 
 import type { Arch, ModelConfig } from "./arch.ts";
 import { readerOf } from "./config.ts";

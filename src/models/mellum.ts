@@ -1,4 +1,4 @@
-// Mellum 2: as Qwen 3 with experts, with windows in some layers, whose positions are not scaled.
+// Mellum 2: as Qwen 3 with experts, with windows in some layers, which do not scale positions.
 
 import type { Rope } from "../graph/graph.ts";
 import type { Arch } from "./arch.ts";
@@ -12,7 +12,7 @@ import { baseOf, ropeOfBase } from "./rope.ts";
 import { readSparse, type SparseConfig } from "./sparse-config.ts";
 
 interface MellumConfig extends SparseConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
   windowRope: Rope;
 }
@@ -24,7 +24,7 @@ export const mellum: Arch<MellumConfig> = {
   config(header) {
     const read = readerOf(header);
     const c = readSparse(header, "half", {}, { window: "own" });
-    // As in llama.cpp, windows have the base of all layers, whatever rope.freq_base_swa says.
+    // As in llama.cpp, windows have the base of all layers, regardless of rope.freq_base_swa.
     const { dims, layout } = c.rope;
     const windowRope = ropeOfBase(dims, baseOf(read, "rope.freq_base", 10000), layout);
     return { ...c, windows: read.windowsPerLayer(c.layers, 4, LIMITS.context), windowRope };

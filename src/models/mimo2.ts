@@ -15,10 +15,10 @@ import { windowRope } from "./rope.ts";
 import { sparseByRouter } from "./sparse-config.ts";
 
 interface Mimo2Config extends LayeredConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
   windowRope: Rope;
-  /** Factor on what attention adds to the residual. */
+  /** The factor on attention's addition to the residual. */
   valueScale: number;
 }
 

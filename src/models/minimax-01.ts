@@ -1,5 +1,5 @@
-// MiniMax-01 (Text and M1): lightning attention, a sum over all tokens that decays at a rate of each head's own; every few layers
-// plain attention; experts. What a layer adds to is not its input but the norm of it, times a factor.
+// MiniMax-01 (Text and M1): lightning attention, a sum over all tokens that decays at a rate of each head's own; every few layers plain attention; experts. A
+// layer adds its result not to its input but to the norm of it, times a factor.
 
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Value } from "../graph/graph.ts";
@@ -14,7 +14,7 @@ import { normWeights, rmsNorms } from "./parts/norms.ts";
 
 interface Minimax01Config extends ModelConfig {
   experts: ExpertConfig;
-  /** Of each layer: whether it has lightning attention. */
+  /** Whether each layer has lightning attention. */
   isRecurrent: boolean[];
   residualScale: number;
 }
@@ -81,7 +81,7 @@ export const minimax01: Arch<Minimax01Config> = {
   },
 };
 
-/** output(norm(sums) * sigmoid(gate(x))): [tokens, embed] -> [tokens, embed]. The sums S = decay * S + k v^T are read by queries, as those of Mamba 2 are. */
+/** output(norm(sums) * sigmoid(gate(x))): [tokens, embed] -> [tokens, embed]. Queries read the sums S = decay * S + k v^T, as in Mamba 2. */
 function lightningAttention(
   g: GraphBuilder,
   w: WeightLookup,
@@ -106,7 +106,7 @@ function lightningAttention(
   return linear(g, w, g.gate(gate, normed, "sigmoid", "attn_gated"), layer, "attn_output"); // [tokens, embed]
 }
 
-/** The logarithm of what a head's sums are multiplied with at each token. */
+/** The logarithm of the factor on a head's sums at each token. */
 function decays(heads: number, layer: number, layers: number): Float32Array {
   const start = 2 ** -(2 ** -(Math.log2(heads) - 3));
   const ofLayer = 1 - layer / (layers - 1) + 1e-5;

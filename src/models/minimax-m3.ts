@@ -74,7 +74,7 @@ function clampedSwiglu(g: GraphBuilder, w: WeightLookup, x: Value, layer: number
   return linear(g, w, inner, layer, "ffn_down"); // [tokens, embed]
 }
 
-/** Of the indexer, which is not computed. */
+/** The weights of the indexer, which is not computed. */
 function indexerWeights({ embed, indexer }: MinimaxM3Config, layer: number): WeightSpec[] {
   const { heads, headDim } = indexer;
   const norm = (name: string) => ({ name: `blk.${layer}.${name}.weight`, shape: [headDim] });

@@ -72,7 +72,7 @@ function readModern(header: ModelHeader): ModernConfig {
   };
 }
 
-/** The first of every so many layers has no window. */
+/** The first of every period of layers has no window. */
 function windowsOf(read: ConfigReader, layers: number): (number | undefined)[] {
   const window = read.count("attention.sliding_window", LIMITS.context);
   const every = read.integerOr("attention.sliding_window_pattern", 3, layers + 1);

@@ -1,5 +1,5 @@
-// Muse Glimmer: norms before and after attention and networks, attention whose result is gated, windows in most layers and positions only
-// there, and logits that are scaled and capped.
+// Muse Glimmer: norms before and after attention and networks, gated attention, windows in most layers and positions only there, and
+// logits that are scaled and capped.
 
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Rope } from "../graph/graph.ts";
@@ -13,7 +13,7 @@ import { type Norm, ones, rmsNorms } from "./parts/norms.ts";
 import { baseOf, windowRope } from "./rope.ts";
 
 interface MuseGlimmerConfig extends ModelConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
   windowRope: Rope;
   logitScale: number;
@@ -21,7 +21,7 @@ interface MuseGlimmerConfig extends ModelConfig {
   logitSoftcap: number | undefined;
 }
 
-/** Of the norms after attention and networks, whatever the file says, as in llama.cpp. */
+/** The epsilon of the norms after attention and networks, regardless of the file, as in llama.cpp. */
 const POST_EPS = 1e-8;
 
 export const museGlimmer: Arch<MuseGlimmerConfig> = {

@@ -9,7 +9,7 @@ import { swiglu } from "./parts/feed-forward.ts";
 import { rmsNorms } from "./parts/norms.ts";
 
 interface NanbeigeConfig extends ModelConfig {
-  /** How often the layers are computed. */
+  /** The number of times that the layers are computed. */
   loops: number;
   /** The last norm also comes between loops. */
   normsLoops: boolean;
@@ -40,7 +40,7 @@ export const nanbeige: Arch<NanbeigeConfig> = {
     let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
     for (let at = 0; at < layers * c.loops; at++) {
       g.layer(at);
-      const layer = at % layers; // whose weights are used
+      const layer = at % layers; // the layer with the weights that are used
       if (at > 0 && layer === 0 && c.normsLoops) {
         x = rmsNorms(g, w, c, undefined)(x, "output_norm"); // [tokens, embed]
       }

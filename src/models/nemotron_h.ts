@@ -21,7 +21,7 @@ interface NemotronHConfig extends HybridConfig {
   /** Whether the weights of a token's experts add up to 1, and the factor on them. */
   normalise: boolean;
   expertScale: number;
-  /** Columns that experts compute on, between two more matrices; 0: those of the residual. */
+  /** The columns that experts compute on, between two more matrices; 0: the residual's. */
   latent: number;
 }
 
@@ -65,7 +65,7 @@ export const nemotronH: Arch<NemotronHConfig> = {
   },
 };
 
-/** What a layer computes: [tokens, embed] -> [tokens, embed]. */
+/** The computation of a layer: [tokens, embed] -> [tokens, embed]. */
 function mixer(
   g: GraphBuilder,
   w: WeightLookup,

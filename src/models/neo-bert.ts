@@ -1,5 +1,5 @@
-// NeoBERT: RMS norms before each half of a layer, rotary positions, q, k and v in one tensor, a SiLU-gated network whose gate and
-// up are one tensor; tokens attend in both directions.
+// NeoBERT: RMS norms before each half of a layer, rotary positions, q, k and v in one tensor, a SiLU-gated network with gate and up
+// in one tensor; tokens attend in both directions.
 
 import type { Arch } from "./arch.ts";
 import { type EncoderConfig, readEncoderConfig } from "./encoder-config.ts";

@@ -12,9 +12,9 @@ import { rmsNorms } from "./parts/norms.ts";
 import { baseOf, windowRope } from "./rope.ts";
 
 interface Olmo2Config extends ModelConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
-  /** Of the layers with a window. */
+  /** The rope of the layers with a window. */
   windowRope: Rope;
 }
 

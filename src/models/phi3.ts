@@ -1,5 +1,5 @@
 // Phi 3, 3.5 and 4 (dense): as Llama, with q, k and v in one tensor, gate and up in another, rotary pairs half a head apart, and
-// factors on their frequencies that depend on how long the context is. As in llama.cpp, windows are not used.
+// factors on their frequencies that depend on the context length. As in llama.cpp, windows are not used.
 
 import type { Arch } from "./arch.ts";
 import { readConfig } from "./config.ts";

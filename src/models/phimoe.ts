@@ -1,5 +1,5 @@
-// Phi 3.5 with experts: RMS norms with a bias, biases of attention and logits, and factors on rope's frequencies that depend on how
-// long the context is. As in llama.cpp, windows are not used.
+// Phi 3.5 with experts: RMS norms with a bias, biases of attention and logits, and factors on rope's frequencies that depend on the
+// context length. As in llama.cpp, windows are not used.
 
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Arch, ModelConfig, WeightLookup } from "./arch.ts";

@@ -1,5 +1,5 @@
-// PLaMo 2: layers of a scan with heads, whose steps, keys and queries are normed, and layers of attention; norms before and after
-// both parts of a layer.
+// PLaMo 2: layers of a scan with heads, with normed steps, keys and queries, and layers of attention; norms before and after both
+// parts of a layer.
 
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Value } from "../graph/graph.ts";

@@ -13,7 +13,7 @@ import { type Norm, rmsNorms } from "./parts/norms.ts";
 import { windowRope } from "./rope.ts";
 
 interface Plamo3Config extends ModelConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
   windowRope: Rope;
 }
@@ -63,7 +63,7 @@ export const plamo3: Arch<Plamo3Config> = {
 
 const POST_NORMS = ["post_attention_norm", "post_ffw_norm"];
 
-/** Norms whose tensors are called without ".weight". */
+/** Norms with tensor names without ".weight". */
 function postNorms(g: GraphBuilder, w: WeightLookup, c: ModelConfig, layer: number): Norm {
   return (x, name) => g.rmsNorm(x, w.get(`blk.${layer}.${name}`), c.normEps, name);
 }

@@ -1,4 +1,4 @@
-// PLM: multi-head latent attention whose queries come from the hidden state, and a plain network with squared ReLU.
+// PLM: multi-head latent attention with queries from the hidden state, and a plain network with squared ReLU.
 
 import type { Arch, ModelConfig } from "./arch.ts";
 import { readCommon, readerOf } from "./config.ts";

@@ -1,11 +1,12 @@
-// How a model file asks for the hidden states of a text to become one vector, and what its classifier tells apart.
+// The pooling that a model file asks for, which turns the hidden states of a text into one vector, and the labels of its
+// classifier.
 
 import type { Metadata } from "../base/metadata.ts";
 import { ConfigReader } from "./config-reader.ts";
 
 type Pooling = "none" | "mean" | "cls" | "last" | "rank";
 
-/** In the order of the key's numbers, which are llama.cpp's. */
+/** The ways of pooling in the order of the key's numbers, which are llama.cpp's. */
 const poolings: readonly Pooling[] = ["none", "mean", "cls", "last", "rank"];
 
 /** The key pooling_type; undefined: the file has none. */
@@ -20,7 +21,7 @@ export function filePooling(metadata: Metadata): Pooling | undefined {
 /** The most labels that a classifier may have: each is a row of a matrix. */
 const MOST_LABELS = 1 << 16;
 
-/** What the scores of a classifier are for: one text for each, or none where the file names none. */
+/** The meaning of a classifier's scores: one text for each, or none if the file names none. */
 export function classifierLabels(metadata: Metadata): string[] {
   const read = readerOf(metadata);
   const key = "classifier.output_labels";

@@ -1,7 +1,7 @@
-// Reads predictors of neurons (graph/predict.ts, docs/sparse.md): for each layer blk.N.fc1.weight [rank, inputs], blk.N.fc2.weight
+// Reads predictors of neurons (graph/predict.ts, docs/use/sparse.md): for each layer blk.N.fc1.weight [rank, inputs], blk.N.fc2.weight
 // [neurons, rank], and perhaps blk.N.fc2.bias [neurons]. They are a file of their own (general.type "predictor", as "lantern sparsify"
 // writes it), or among the tensors of a model (PowerInfer). All is checked against the model before a weight is read; one error lists
-// what does not fit.
+// all mismatches.
 
 import { ModelError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
@@ -22,13 +22,13 @@ export interface PredictorHeader extends ModelHeader {
   readonly name: string;
 }
 
-/** What a predictor file says that it is. */
+/** The type that a predictor file states. */
 export const PREDICTOR_TYPE = "predictor";
 
 /** Neurons are computed where scores are above it; 0 where a file does not say. */
 const THRESHOLDS: readonly string[] = ["predictor.threshold", "powerinfer.sparse_threshold"];
 
-/** `model` and `graph` are what it is for, `weightName` what a tensor of its file is called in the graph. */
+/** `model` and `graph` are the ones it predicts for, `weightName` maps a tensor's name in its file to the name in the graph. */
 export function readPredictors(
   file: PredictorHeader,
   model: ModelHeader,
@@ -107,7 +107,7 @@ function thresholdOf({ name, metadata }: PredictorHeader): number {
   return 0;
 }
 
-/** Where predictors can be, by the number of the layer. */
+/** The networks that can have predictors, by the number of the layer. */
 function placesByLayer(graph: Graph): Map<number, Predictable> {
   const places = predictables(graph).flatMap((place) => {
     const layer = layerOf(place.tensor);
@@ -146,7 +146,7 @@ function problemOf(
     : `bias: ${name}.fc2.bias, and a threshold of ${threshold}: expected one of them`;
 }
 
-/** What is added to scores, so that those above the threshold are above zero. */
+/** The bias on scores that moves those above the threshold above zero. */
 function thresholdBias(layer: number, neurons: number, threshold: number): Weight | undefined {
   if (threshold === 0) return undefined;
   return {

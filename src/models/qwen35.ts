@@ -1,5 +1,4 @@
-// Qwen3-Next and Qwen 3.5, dense and with experts: three layers of linear attention by the gated delta rule, then one of
-// attention whose result is gated.
+// Qwen3-Next and Qwen 3.5, dense and with experts: three layers of linear attention by the gated delta rule, then one of gated attention.
 
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Value } from "../graph/graph.ts";

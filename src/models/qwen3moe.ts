@@ -1,4 +1,4 @@
-// Qwen 3 with experts, and the text side of its VL models: as Qwen 3, with a mixture of experts whose weights add up to 1.
+// Qwen 3 with experts, and the text side of its VL models: as Qwen 3, with a mixture of experts with weights that add up to 1.
 
 import type { Arch } from "./arch.ts";
 import { readConfig, readerOf } from "./config.ts";

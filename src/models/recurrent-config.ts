@@ -1,4 +1,4 @@
-// Reads what models with recurrent layers have in their metadata: the sizes of a state-space model, and which layers attend.
+// Reads the metadata of models with recurrent layers: the sizes of a state-space model, and which layers attend.
 
 import type { RopeLayout } from "../graph/graph.ts";
 import type { ModelConfig, ModelHeader } from "./arch.ts";
@@ -98,7 +98,7 @@ export function readHybrid(
   };
 }
 
-/** How experts are scored: llama.cpp's numbers for it. */
+/** The scoring function of experts: llama.cpp's numbers for it. */
 export function readGating(read: ConfigReader): "softmax" | "sigmoid" {
   const key = "expert_gating_func";
   const gating = read.integer(key, 3);

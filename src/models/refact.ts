@@ -1,4 +1,4 @@
-// Refact 1.6B: as Llama, with ALiBi in place of rotary positions.
+// Refact 1.6B: as Llama, with ALiBi instead of rotary positions.
 
 import type { Arch } from "./arch.ts";
 import { readConfig } from "./config.ts";

@@ -28,8 +28,8 @@ const methods: Readonly<Record<string, ScalingMethod>> = byName({
 });
 
 /**
- * `freqBase`: what the pairs' frequencies are powers of, where the key rope.freq_base is not the whole of it. `dims`: the rotated
- * values, where they are not those of the key.
+ * `freqBase`: the base of the pairs' frequencies, if it is not the key rope.freq_base alone. `dims`: the rotated values, if they
+ * are not the key's.
  */
 export function ropeFromMetadata(
   read: ConfigReader,
@@ -57,7 +57,7 @@ export function ropeFromMetadata(
 
 const ATTENTION_FACTOR = "rope.scaling.attn_factor";
 
-/** What the pairs' frequencies are powers of: with 1 and less, no pair would turn slower than the one before. */
+/** The base of the pairs' frequencies: with 1 and less, no pair would turn slower than the one before. */
 export function baseOf(read: ConfigReader, key: string, fallback: number): number {
   const base = read.positiveOr(key, fallback);
   if (base <= 1) read.fail(key, base, "a number above 1");
@@ -94,8 +94,8 @@ export function textSections(
 }
 
 /**
- * The same where pairs of time, height and width take turns (Qwen 3.5): pair 3i is of time, 3i + 1 of height, 3i + 2 of width,
- * while the dimension has pairs left. Those of none do not turn.
+ * The same for interleaved pairs of time, height and width (Qwen 3.5): pair 3i belongs to time, 3i + 1 to height, 3i + 2 to width,
+ * while the dimension has pairs left. Pairs without a dimension do not rotate.
  */
 export function interleavedSections(
   read: ConfigReader,
@@ -138,7 +138,7 @@ function layoutOf(read: ConfigReader, defaultLayout: RopeLayout): RopeLayout {
   return layout;
 }
 
-/** By how much the pairs turn slower; 0 in the file means 1. rope.scale_linear is the key's old name. */
+/** The factor by which the pairs rotate slower; 0 in the file means 1. rope.scale_linear is the key's old name. */
 function factorOf(read: ConfigReader): number {
   const key =
     read.number("rope.scaling.factor") === undefined ? "rope.scale_linear" : "rope.scaling.factor";
@@ -149,7 +149,7 @@ function scaleLinear(base: Float64Array, read: ConfigReader): Scaling {
   return { frequencies: base.map((f) => f / factorOf(read)), magnitude: 1 };
 }
 
-/** Llama 3.1: low frequencies are divided by the factor, high ones kept, those between blended. */
+/** Llama 3.1: low frequencies are divided by the factor, high ones kept, frequencies in between blended. */
 function scaleLlama3(base: Float64Array, read: ConfigReader): Scaling {
   const factor = factorOf(read);
   const low = read.positiveOr("rope.scaling.low_freq_factor", 1);
@@ -168,7 +168,7 @@ function scaleLlama3(base: Float64Array, read: ConfigReader): Scaling {
   return { frequencies, magnitude: 1 };
 }
 
-/** YaRN: low frequencies are divided by the factor, high ones kept, those between two pairs blended; magnitudes grow. */
+/** YaRN: low frequencies are divided by the factor, high ones kept, frequencies between two pairs blended; magnitudes grow. */
 function scaleYarn(base: Float64Array, read: ConfigReader, freqBase: number): Scaling {
   const factor = factorOf(read);
   // Below 0 is the default, as in llama.cpp.

@@ -1,4 +1,4 @@
-// RWKV 6, and QRWKV 6 (made from Qwen 2): linear attention whose state forgets at a rate that depends on the token.
+// RWKV 6, and QRWKV 6 (made from Qwen 2): linear attention with a state that decays at a rate that depends on the token.
 
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Value, Weight } from "../graph/graph.ts";
@@ -26,15 +26,15 @@ interface Rwkv6Config extends RwkvConfig {
   /** Columns between the two matrices of mixtures, and of decays. */
   mixRank: number;
   decayRank: number;
-  /** The residual is halved after every so many layers; 0: never. */
+  /** The residual is halved after each period of this many layers; 0: never. */
   halveEvery: number;
   /** The shares of the token before are one tensor. */
   fusedLerps: boolean;
-  /** Neighbouring heads share those of keys and values. */
+  /** The number of neighbouring heads that share keys and values. */
   sharing: number;
 }
 
-/** What the token before is mixed into, in the order of the tensors. */
+/** The values that the token before is mixed into, in the order of the tensors. */
 const parts = ["w", "k", "v", "r", "g"] as const;
 
 export const rwkv6: Arch<Rwkv6Config> = {
@@ -125,12 +125,12 @@ function timeMix(g: GraphBuilder, w: WeightLookup, x: Value, c: Rwkv6Config, lay
     const kvHeads = embed / headSize / c.sharing;
     const shared = (value: Value, name: string) =>
       repeated(g, value, c.sharing, `time_mix_${name}_shared`, kvHeads);
-    // A key counts as much as the state forgets: k * (1 - w).
+    // A key's weight is the part of the state that decays: k * (1 - w).
     const keys = shared(k, "k"); // [tokens, embed]
     const kept = g.scale(g.mul(keys, decay, "time_mix_kw"), -1, "time_mix_kw_minus"); // [tokens, embed]
     const key = g.add(keys, kept, "time_mix_kx"); // [tokens, embed]
     const scaled = g.scale(r, headSize ** -0.5, "time_mix_r_scaled"); // [tokens, embed]
-    // RWKV 7's rule, with nothing removed.
+    // RWKV 7's rule, without a removal.
     const removal = { a: key, b: g.scale(key, 0, "time_mix_none") };
     const gla = { r: scaled, w: decay, k: key, v: shared(v, "v"), ...removal, bonus: undefined };
     const y = g.wkv({ ...gla, heads: embed / headSize, state }, "time_mix_wkv"); // [tokens, embed]

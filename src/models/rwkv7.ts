@@ -1,4 +1,4 @@
-// RWKV 7, and ARWKV 7 (made from Qwen 2): linear attention whose state forgets, and removes what a key held before.
+// RWKV 7, and ARWKV 7 (made from Qwen 2): linear attention with a state that decays and removes the value that a key held before.
 
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Value } from "../graph/graph.ts";

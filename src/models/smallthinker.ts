@@ -11,16 +11,16 @@ import { rmsNorms } from "./parts/norms.ts";
 import { readSparse, type SparseConfig } from "./sparse-config.ts";
 
 interface SmallThinkerConfig extends SparseConfig {
-  /** Of each layer; undefined: the layer has none. */
+  /** The window of each layer; undefined: the layer has none. */
   windows: (number | undefined)[];
   /** The layers that have positions. */
   hasRope: boolean[];
 }
 
-/** The window that llama.cpp takes, whatever size the file gives. */
+/** The window that llama.cpp takes, for any size in the file. */
 const WINDOW = 4096;
 
-/** Of so many layers, the first has neither window nor positions. */
+/** The first of this many layers has neither window nor positions. */
 const PERIOD = 4;
 
 export const smallthinker: Arch<SmallThinkerConfig> = {

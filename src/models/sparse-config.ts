@@ -9,11 +9,11 @@ import type { ConfigReader } from "./config-reader.ts";
 export interface SparseConfig extends ModelConfig {
   experts: ExpertConfig;
   routing: Routing;
-  /** Of each layer: whether it has experts. The others have a dense network. */
+  /** Whether each layer has experts. The others have a dense network. */
   sparse: boolean[];
 }
 
-/** What a family does where the file says nothing. */
+/** A family's values for keys that the file does not have. */
 export interface RoutingDefaults {
   /** Default: "softmax". */
   readonly gating?: Gating;
@@ -55,7 +55,7 @@ export function nextSparse<C extends SparseConfig>(c: C): C {
   return { ...c, sparse: [...c.sparse, true] };
 }
 
-/** expert_gating_func; 0 is what the family does by default. */
+/** expert_gating_func; 0 is the family's default. */
 const gatings: readonly (Gating | undefined)[] = [
   undefined,
   "softmax",
@@ -103,14 +103,14 @@ function readGroups(read: ConfigReader, experts: number, used: number): ExpertGr
   return { count, used: groupsUsed };
 }
 
-/** Layers from leading_dense_block_count on have experts, and of those, where there is a step, each last of so many. */
+/** Layers from leading_dense_block_count on have experts; with a step, only the last layer of each step. */
 function sparseLayers(read: ConfigReader, layers: number): boolean[] {
   const dense = read.count("leading_dense_block_count", layers);
   const step = read.integerOr("interleave_moe_layer_step", 1, LIMITS.layers);
   return Array.from({ length: layers }, (_, i) => i >= dense && (i + 1) % step === 0);
 }
 
-/** The layers whose router is in the file. */
+/** The layers with a router in the file. */
 export function sparseByRouter({ tensors }: ModelHeader, layers: number): boolean[] {
   return Array.from({ length: layers }, (_, i) => tensors.has(`blk.${i}.ffn_gate_inp.weight`));
 }
@@ -128,7 +128,7 @@ const LEAST_LIMIT = 0.28;
 /** A real model has 7 or 16. */
 const MOST_LIMIT = 1e6;
 
-/** What gates and ups of experts are kept within, of each layer: the file has an array, one number, or none. 0: there is no limit. */
+/** The limit of gates and ups of experts in each layer: the file has an array, one number, or none. 0: there is no limit. */
 export function limitsOf(header: ModelHeader, layers: number, key: string): (number | undefined)[] {
   const read = readerOf(header);
   const full = `${read.architecture}.${key}`;

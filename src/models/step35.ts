@@ -20,10 +20,10 @@ import { baseOf, ropeFromMetadata, windowRope } from "./rope.ts";
 import { limitsOf, sparseByRouter } from "./sparse-config.ts";
 
 interface Step35Config extends LayeredConfig {
-  /** Of each layer. */
+  /** The window of each layer. */
   windows: (number | undefined)[];
   windowRope: Rope;
-  /** What gates and ups are kept within, for each layer, of experts and of the shared one; undefined: they are not limited. */
+  /** The limits of gates and ups in each layer, of experts and of the shared one; undefined: they are not limited. */
   expertLimits: (number | undefined)[];
   sharedLimits: (number | undefined)[];
 }

@@ -91,7 +91,7 @@ function relativeBias(w: WeightLookup, layer: number): Weight {
   return { ...weight, shape: [weight.shape[0]! * weight.shape[1]!] };
 }
 
-/** Near distances have a bucket each, further ones share one with more and more others: those after the query have the second half. */
+/** Near distances have a bucket each, further ones share buckets of growing width; positions after the query have the second half. */
 function distanceBuckets(g: GraphBuilder, buckets: number): Weight {
   const half = buckets / 2;
   const exact = half / 2;

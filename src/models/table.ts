@@ -262,7 +262,7 @@ export interface ArchitectureInfo {
   name: string;
   /** The models that have it. */
   models: string;
-  /** What its results were compared with. */
+  /** The reference that its results were compared with. */
   heldAgainst: string;
 }
 

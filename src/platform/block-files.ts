@@ -9,7 +9,7 @@ export interface BlockFolder {
   create(name: string): Promise<BlockWriter>;
   /** For reading; undefined: it is gone. */
   open(name: string): Promise<BlockReader | undefined>;
-  /** For overwriting parts of it; undefined: it is gone. Rejects where somebody else keeps it from that. */
+  /** For overwriting parts of it; undefined: it is gone. Rejects if another program prevents that. */
   change(name: string): Promise<BlockWriter | undefined>;
   /** Says that the file was used now. Failures are ignored. */
   touch(name: string): Promise<void>;
@@ -25,7 +25,7 @@ export interface BlockFileFacts {
 }
 
 export interface BlockReader {
-  /** Fills the target from `offset`; returns how many bytes there were. */
+  /** Fills the target from `offset`; returns the number of bytes read. */
   read(offset: number, target: Uint8Array): Promise<number>;
   /** The same into several targets, one after the other. Optional: a platform may have no such call. */
   readPieces?(offset: number, targets: readonly Uint8Array[]): Promise<number>;
@@ -36,7 +36,7 @@ export interface BlockWriter extends BlockReader {
   /** Writes all of it at `offset`, one piece after the other. Rejects with a sentence, for example if the disk is full. */
   write(offset: number, ...pieces: readonly Uint8Array[]): Promise<void>;
   truncate(size: number): Promise<void>;
-  /** Resolves when what was written would survive a power cut. Optional: a platform may have no such call. */
+  /** Resolves when written bytes would survive a power cut. Optional: a platform may have no such call. */
   sync?(): Promise<void>;
 }
 
@@ -44,7 +44,7 @@ export interface BlockWriter extends BlockReader {
 export interface BlockFolders {
   readonly path: string;
   names(): Promise<string[]>;
-  /** Makes it where it is missing. Rejects where nothing can be stored, with the reason. */
+  /** Makes it if it is missing. Rejects if it cannot store files, with the reason. */
   folder(name: string): Promise<BlockFolder>;
   /** Removes a folder and its files. Succeeds if it is gone already. */
   remove(name: string): Promise<void>;

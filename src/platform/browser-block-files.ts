@@ -10,7 +10,7 @@ import type {
   BlockWriter,
 } from "./block-files.ts";
 
-/** What workers have of a file: not in TypeScript's library for pages. */
+/** A worker's access to a file: not in TypeScript's library for pages. */
 interface SyncAccess {
   read(target: Uint8Array, options: { at: number }): number;
   write(bytes: Uint8Array, options: { at: number }): number;
@@ -96,7 +96,7 @@ function opfsFolder(held: Listed, path: string): BlockFolder {
       // There is no other way to set a file's time: its first byte is written again.
       const access = await fileOf(name)
         .then((file) => file.createSyncAccessHandle?.())
-        .catch(() => undefined); // somebody writes to it
+        .catch(() => undefined); // another tab writes to it
       if (!access) return;
       try {
         const first = new Uint8Array(1);
@@ -119,7 +119,7 @@ async function removed(parent: FileSystemDirectoryHandle, name: string): Promise
 
 function reader(handle: WorkerFile): BlockReader {
   const read = async (offset: number, target: Uint8Array): Promise<number> => {
-    // A File is what the file was when it was asked for, and cannot be read once the file has changed.
+    // A File is a snapshot of the file, and cannot be read once the file has changed.
     const file = await handle.getFile();
     const bytes = await file.slice(offset, offset + target.length).arrayBuffer();
     target.set(new Uint8Array(bytes));

@@ -44,7 +44,7 @@ export const browserPlatform: Platform = {
   cpuTopology: async () => "a browser does not let a page choose CPUs",
   startThread,
   enginePort,
-  breathe,
+  yieldThread,
   now: () => performance.now(),
   heapBytes: () => undefined, // some browsers report it, but too coarsely to show a single batch
 };
@@ -73,12 +73,12 @@ function describeSource(model: string | URL | File | readonly File[]): SourceSpe
  */
 const nestedGraceMs = 15_000;
 
-/** What a worker waits for when it ends one of its own: the time in which a page ends it. */
+/** The time that a worker waits when it ends one of its own: the time in which a page ends it. */
 const nestedWaitMs = 1000;
 
 /**
- * Written out each time, because bundlers look for exactly this text: `new Worker(new URL("...", import.meta.url),
- * {...})`, with nothing computed. The script is a built file, so the sources do not run in a browser without a build.
+ * Written out each time, because bundlers look for exactly this text: `new Worker(new URL("...", import.meta.url), {...})`, without
+ * computed parts. The script is a built file, so the sources do not run in a browser without a build.
  */
 const startWorker: Readonly<Record<ThreadEntry, () => Worker>> = {
   engine: () =>
@@ -124,7 +124,7 @@ function startThread(entry: ThreadEntry): EngineThread {
         event.preventDefault(); // handled here: otherwise it is also reported as an error of the page that started the worker
         listener(new Error(failureOf(event)));
       }),
-    // A page lives as long as its tab, so there is nothing to keep alive.
+    // A page lives as long as its tab, so no thread needs to keep it alive.
     ref: () => {},
     unref: () => {},
     terminate,
@@ -135,7 +135,7 @@ function startThread(entry: ThreadEntry): EngineThread {
 function failureOf(event: ErrorEvent): string {
   return (
     event.message ??
-    `its script or something it imports could not be loaded (Lantern itself was, from ${import.meta.url}): see the browser's console, and docs/browser.md for how to serve the package`
+    `its script or something it imports could not be loaded (Lantern itself was, from ${import.meta.url}): see the browser's console, and docs/library/browser.md for how to serve the package`
   );
 }
 
@@ -172,7 +172,7 @@ function enginePort(): EnginePort {
   };
 }
 
-// A message to oneself arrives after those already queued, without the 4 ms that timers cost.
+// A message to oneself arrives after the queued ones, without the 4 ms that timers cost.
 const channel = new MessageChannel();
 let waiting: (() => void)[] = [];
 channel.port1.onmessage = () => {
@@ -181,7 +181,7 @@ channel.port1.onmessage = () => {
   for (const resume of ready) resume();
 };
 
-function breathe(): Promise<void> {
+function yieldThread(): Promise<void> {
   return new Promise((resolve) => {
     waiting.push(resolve);
     channel.port2.postMessage(undefined);

@@ -1,4 +1,4 @@
-// Detects the platform: the only place that does. The other platform's file is never loaded.
+// Detects the platform: the only code that does. The other platform's file is never loaded.
 
 import "./early-messages.ts";
 import type { Platform } from "./platform.ts";

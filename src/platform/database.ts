@@ -1,7 +1,7 @@
 // The interface of an embedded SQL database (SQLite's dialect), and the error that it throws.
 //
 // node-database.ts implements it in Node; a browser has none yet. The tables belong to the users of the database
-// (src/sessions, src/batch).
+// (apps/sessions, apps/batch).
 
 import { SourceError } from "../base/errors.ts";
 
@@ -16,13 +16,13 @@ export interface Database {
   readonly writable: boolean;
   /** Why it cannot be written; undefined: it can, or reading was asked for. */
   readonly problem: StorageError | undefined;
-  /** What was found wrong with the files when it was opened, in sentences. What is damaged was copied before. */
+  /** The defects of the files that were found when it was opened, in sentences. Damaged files were copied before. */
   readonly findings: readonly string[];
   /** Virtual tables (full-text indexes) that were found damaged when it was opened; their owner can rebuild them. */
   readonly damaged: readonly string[];
   /** Several statements, without values. */
   exec(sql: string): void;
-  /** One statement; returns how many rows it changed. Statements are prepared once and kept. */
+  /** One statement; returns the number of changed rows. Statements are prepared once and kept. */
   run(sql: string, ...values: SqlValue[]): number;
   get(sql: string, ...values: SqlValue[]): SqlRow | undefined;
   all(sql: string, ...values: SqlValue[]): SqlRow[];
@@ -33,13 +33,13 @@ export interface Database {
    * file.
    */
   forget(virtualTables: readonly string[]): void;
-  /** Changes what is read without changing the file: for a file that cannot be written and must be updated. */
+  /** Changes the database for this reader only, not the file: for a file that cannot be written and must be updated. */
   privately(work: () => void): void;
-  /** What these steps make, in an empty database. */
+  /** The schema that these steps make in an empty database. */
   madeBy(steps: readonly string[]): SchemaItem[];
   /** From now on each transaction is counted, and rows of these tables get their checksum as they are written. */
   guard(sealed: readonly SealedTable[]): void;
-  /** Another one, empty and in memory: nothing of it is ever on a disk. */
+  /** Another database, empty and in memory: none of it is ever on a disk. */
   inMemory(): Database;
   close(): void;
 }
@@ -50,17 +50,17 @@ export interface BackupFiles {
   times(): number[];
   /** Begins an empty one, without a name yet. Another one that was begun is gone. */
   begin(kind: DatabaseKind): BackupDraft;
-  /** Removes what was begun and never finished. */
+  /** Removes the draft of a backup that was never finished. */
   removeDraft(): void;
   /** Opens one for reading. Throws if it is damaged. */
   open(time: number): Database;
-  /** Changes one in a transaction; what was there is overwritten when this resolves. One that is damaged is removed. */
+  /** Changes one in a transaction; the old contents are overwritten when this resolves. A damaged one is removed. */
   change(time: number, work: (backup: Database) => void): Promise<void>;
   /** Overwrites and removes one. */
   remove(time: number): Promise<void>;
   /** Gives the database and its log another name, which it returns. Throws if a process has it open. */
   moveAside(): string;
-  /** Names of files beside the database that have conversations and that nothing is deleted from: copies of damaged files. */
+  /** Names of files beside the database with conversations that are never deleted: copies of damaged files. */
   otherCopies(): string[];
 }
 
@@ -79,7 +79,7 @@ export interface SchemaItem {
   readonly sql: string;
 }
 
-/** What Lantern keeps in one kind of database file. */
+/** The description of one kind of database file. */
 export interface DatabaseKind {
   /** Whose tables these are, for messages. */
   readonly what: string;
@@ -90,7 +90,7 @@ export interface DatabaseKind {
    * been through. A released step is never edited: add another.
    */
   readonly steps: readonly string[];
-  /** Tables whose rows have a checksum in their column `sum`; steps make the column. */
+  /** Tables with a checksum of each row in the column `sum`; steps make the column. */
   readonly sealed: readonly string[];
 }
 
@@ -125,7 +125,7 @@ export class StorageError extends SourceError {
   }
 }
 
-/** What a change is refused with where nothing can be saved. `what`: "conversations". */
+/** The error of a change that cannot be saved. `what`: "conversations". */
 export function notWritable({ place, problem }: Database, what: string): StorageError {
   const why = problem ? `. ${problem.message}` : "";
   const message = `"${place}" can be read and not written: ${what} can be read but not saved${why}`;
@@ -133,8 +133,8 @@ export function notWritable({ place, problem }: Database, what: string): Storage
 }
 
 /**
- * Brings a file to the newest version; refuses one of another kind or one that is newer than this program. Indexes and triggers that
- * are damaged or missing are made again. Returns what was mended.
+ * Brings a file to the newest version; refuses one of another kind or one that is newer than this program. Damaged or missing
+ * indexes and triggers are made again. Returns the repairs.
  */
 export function migrateDatabase(database: Database, kind: DatabaseKind): string[] {
   const { steps, what, letters } = kind;
@@ -264,14 +264,14 @@ export function sumOf({ columns }: SealedTable, row: string = ""): string {
   return `row_sum(${columns.map((name) => `CAST(${row}"${name}" AS BLOB)`).join(", ")})`;
 }
 
-/** Rows without a checksum get one: those of an older version, or of another program. */
+/** Gives a checksum to rows that have none: rows of an older version, or of another program. */
 function sealNew(database: Database, table: SealedTable): void {
   const { name } = table;
   if (!database.get(`SELECT 1 FROM ${name} WHERE sum IS NULL LIMIT 1`)) return;
   database.run(`UPDATE ${name} SET sum = ${sumOf(table)} WHERE sum IS NULL`);
 }
 
-/** The keys of rows whose contents do not have their checksum: they are not as they were written. */
+/** The keys of rows with contents that do not match their checksum: they are not as they were written. */
 export function unsoundRows(database: Database, kind: DatabaseKind, name: string): SqlRow[] {
   const table = sealedTable(database, kind, name);
   const key = table.key.map((column) => `"${column}"`).join(", ");

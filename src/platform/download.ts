@@ -1,6 +1,6 @@
-// What downloads need from the machine: a cache folder, files that can be appended to, renamed and locked, a network,
-// and hashes. node-download.ts implements it. catalog/ uses only this interface, and tests inject failures here (a
-// full disk, a server that hangs up).
+// The machine's interface for downloads: a cache folder, files that can be appended to, renamed and locked, a network, and hashes.
+// node-download.ts implements it. catalog/ uses only this interface, and tests inject failures here (a full disk, a server that
+// hangs up).
 
 export interface Digest {
   update(bytes: Uint8Array): void;
@@ -40,10 +40,10 @@ export interface FolderEntry {
 }
 
 export interface DownloadPlatform {
-  /** Where models are kept: the platform's cache folder, or LANTERN_CACHE. */
+  /** The folder of models: the platform's cache folder, or LANTERN_CACHE. */
   readonly cacheFolder: string;
   readonly homeFolder: string;
-  /** Memory of the machine, and how much of it is available. */
+  /** Memory of the machine, and the available part of it. */
   readonly memoryBytes: number;
   freeMemoryBytes(): number;
   /** This process's id, and whether another process on this machine still runs. */
@@ -67,13 +67,13 @@ export interface DownloadPlatform {
   openAppend(path: string, length: number): Promise<AppendFile>;
   rename(from: string, to: string): Promise<void>;
   remove(path: string): Promise<void>;
-  /** Removes a folder if nothing is in it. */
+  /** Removes a folder if it is empty. */
   removeEmptyFolder(path: string): Promise<void>;
   /** `closed`: for this user only, even in a shared cache folder. */
   makeFolder(path: string, options?: { closed?: boolean }): Promise<void>;
   /** Bytes that this user may still write in the folder; undefined where the platform cannot tell. */
   freeBytes(folder: string): Promise<number | undefined>;
-  /** The lock, or its holder. A lock whose owner died is taken over. */
+  /** The lock, or its holder. The lock of a dead owner is taken over. */
   lock(path: string): Promise<FileLock | LockHolder>;
   digest(algorithm: "sha256" | "sha512" | "sha1"): Digest;
   gunzip(source: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array>;

@@ -1,7 +1,7 @@
-// Keeps messages that reach a browser worker before it listens. A worker's script first waits for its platform to
-// load, and the browser delivers messages meanwhile to nobody: without this file, the first requests would be lost.
-// (Node keeps them until somebody listens.) It must be imported statically, so that it runs before the first await. It
-// does nothing in a page or in Node.
+// Keeps messages that reach a browser worker before it listens. A worker's script first waits for its platform to load, and the
+// browser drops messages that arrive without a listener: without this file, the first requests would be lost. (Node keeps them
+// until there is a listener.) It must be imported statically, so that it runs before the first await. It does nothing in a page or
+// in Node.
 
 let early: unknown[] | undefined;
 

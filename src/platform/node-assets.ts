@@ -73,8 +73,8 @@ const openers: Readonly<Record<string, readonly [string, ...string[]]>> = byName
 });
 
 /**
- * Opens a page in the user's browser. If that fails, nothing happens: the URL is printed anyway. Other users of the
- * machine can see a program's arguments, so a URL with a secret goes through a file that only this user can read.
+ * Opens a page in the user's browser. A failure is ignored: the URL is printed anyway. Other users of the machine can see a
+ * program's arguments, so a URL with a secret goes through a file that only this user can read.
  */
 export function openInBrowser(url: string, hasSecret: boolean): void {
   const [program, ...args] = openers[process.platform] ?? ["xdg-open"];

@@ -1,5 +1,5 @@
-// Files of `lantern batch` in Node: the input with a hash of its bytes, the output, and the folder beside it that holds what was
-// answered until all is.
+// Files of `lantern batch` in Node: the input with a hash of its bytes, the output, and the folder beside it that holds the answers
+// until all are there.
 
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
@@ -44,13 +44,13 @@ export async function createOutput(file: string): Promise<OutputFile> {
   return await createNodeOutputFile(file, { replace: true, inputs: [] });
 }
 
-/** "answers.jsonl.batch": what was answered so far. */
+/** "answers.jsonl.batch": the answers so far. */
 export function batchFolder(output: string): { database: string; remove(): Promise<void> } {
   const folder = `${path.resolve(output)}.batch`;
   makeClosedFolder(folder);
   return {
     database: path.join(folder, "batch.db"),
-    // What is ours; what somebody else has put there stays, and the folder with it.
+    // Removes only our files; other files in the folder stay, and the folder with them.
     remove: async () => {
       for (const name of await fs.readdir(folder).catch(() => [])) {
         if (name !== "batch-files" && !name.startsWith("batch.db")) continue;

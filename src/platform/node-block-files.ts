@@ -2,7 +2,7 @@
 
 import * as fs from "node:fs/promises";
 import * as path from "node:path";
-import * as zlib from "node:zlib";
+import { crc32 } from "node:zlib";
 import { SourceError } from "../base/errors.ts";
 import type { BlockFolder, BlockFolders, BlockReader, BlockWriter } from "./block-files.ts";
 import { type Environment, smallFilesFolder } from "./node-folders.ts";
@@ -47,11 +47,11 @@ export function nodeBlockFolders(folder?: string, env: Environment = process.env
         if (path.dirname(at) === at) return undefined;
       }
     },
-    crc32: (zlib as { crc32?: (bytes: Uint8Array, before?: number) => number }).crc32, // since Node 20.15
+    crc32,
   };
 }
 
-/** `make`: makes the folder again, where somebody has removed it. */
+/** `make`: makes the folder again, if it was removed. */
 function nodeFolder(place: string, make: () => void): BlockFolder {
   const at = (name: string) => path.join(place, name);
   return {
@@ -119,7 +119,7 @@ function reader(handle: fs.FileHandle): BlockReader {
   };
 }
 
-/** What is left of pieces after their first bytes. */
+/** The rest of pieces after their first bytes. */
 function after(pieces: readonly Uint8Array[], bytes: number): Uint8Array[] {
   let skipped = bytes;
   return pieces.flatMap((piece) => {

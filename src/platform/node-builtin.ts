@@ -25,6 +25,10 @@ export function whyNoFfi(versions: Versions = process.versions): string {
     : `${runtimeName(versions)} has no node:ffi; Node.js ${bestNode} would run machine code made for this processor, which is faster`;
 }
 
+/** Importing it takes as long as all else that a thread imports of Node, and few threads need it. */
+export const nodeCrypto = (): typeof import("node:crypto") =>
+  process.getBuiltinModule("node:crypto");
+
 /**
  * A built-in module; undefined if this runtime does not have it. Node warns that some modules are experimental when
  * they are loaded. Users did not choose these modules, so a warning that starts with `hushed` is suppressed.

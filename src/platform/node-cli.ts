@@ -1,4 +1,4 @@
-// The command line's interface to Node: terminal, standard streams, signals, files. src/cli reaches the process only
+// The command line's interface to Node: terminal, standard streams, signals, files. apps/cli reaches the process only
 // through the Terminal below, so that tests can run commands with another one.
 
 import { readFileSync } from "node:fs";
@@ -10,12 +10,14 @@ import { type ChatFiles, nodeChatFiles } from "./node-chats.ts";
 import { nodeCpuTimes } from "./node-cpu-times.ts";
 import { embeddedFiles } from "./node-embedded.ts";
 import { ownFolder } from "./node-own-folder.ts";
+import { removeDeadPartsIn } from "./node-part-names.ts";
 import { orPathError } from "./node-path-errors.ts";
 import { checkWritable, writePrivateText } from "./node-private.ts";
 import { type Diversion, openRawTerminal, type RawTerminal } from "./node-raw-terminal.ts";
 import { noteInput, refuseText } from "./node-replace.ts";
 import { onInterrupt } from "./node-signals.ts";
 import { nodeTypedTexts, type TypedTexts } from "./node-typed-texts.ts";
+import { type GpuAdapter, gpuAdapters } from "./node-vulkan.ts";
 import { terminalText } from "./terminal-text.ts";
 
 /** Lines typed by the user, or read from a pipe. */
@@ -38,7 +40,7 @@ export interface MachineFacts {
   system: string;
 }
 
-/** How busy the machine is; the difference of two of these describes the time in between. */
+/** The load of the machine; the difference of two of these describes the time in between. */
 export interface MachineLoad {
   /**
    * Processes that ran or waited to run, averaged over the last minute; undefined where the system does not count
@@ -63,13 +65,15 @@ export interface Terminal {
   /** Width of the terminal behind stderr; 80 if there is none. */
   readonly columns: number;
   env(name: string): string | undefined;
-  /** All of standard input, as text. */
+  /** Reads the whole standard input, as text. */
   readInput(): Promise<string>;
   readText(path: string): Promise<string>;
   /** Readable by this user only: a saved conversation is private. */
   writeText(path: string, text: string): Promise<void>;
-  /** Rejects if nothing can be written there: asked before the work whose result it is. */
+  /** Rejects if no file can be written there: called before the work that makes the file. */
   checkWritable(path: string): Promise<void>;
+  /** Rejects if no file can be written in this folder; removes half-written files of killed processes there. */
+  checkFolder(path: string): Promise<void>;
   lines(): LineReader;
   /**
    * Calls back on Ctrl-C (SIGINT) or SIGTERM until the returned function is called. The second signal ends the
@@ -82,10 +86,14 @@ export interface Terminal {
   outliveReaders(): void;
   now(): number;
   machine(): MachineFacts;
+  /** All GPU adapters with their memory; a sentence: why they are not known. */
+  gpuAdapters(): readonly GpuAdapter[] | string;
   load(): MachineLoad;
-  /** Where chats are kept; undefined: nowhere. */
+  /** This program with other arguments and variables, as a process that stays when this one ends; undefined: it cannot. */
+  startInBackground?(args: readonly string[], env: Readonly<Record<string, string>>): Promise<void>;
+  /** The location of kept chats; undefined: none are kept. */
   readonly chats?: ChatFiles | undefined;
-  /** Where what was typed in chats is kept; undefined: nowhere. */
+  /** The location of the texts that were typed in chats; undefined: they are not kept. */
   readonly typed?: TypedTexts | undefined;
   /** For editing text; undefined: standard input or output is none, or the terminal cannot do it. One at a time. */
   raw?(): RawTerminal | undefined;
@@ -133,6 +141,10 @@ export function nodeTerminal(): Terminal {
       refuseText(path);
       await orPathError("file: cannot write", path, checkWritable(path));
     },
+    checkFolder: async (path) => {
+      await orPathError("file: cannot write in", path, checkWritable(join(path, "file")));
+      await removeDeadPartsIn(path);
+    },
     lines: processLines,
     onInterrupt,
     onHangup(listener) {
@@ -144,7 +156,12 @@ export function nodeTerminal(): Terminal {
     },
     now: () => performance.now(),
     machine,
+    gpuAdapters: () => gpuAdapters(),
     load,
+    startInBackground: async (args, env) => {
+      const { startInBackground } = await import("./node-background.ts");
+      startInBackground(args, env);
+    },
     chats: nodeChatFiles(),
     typed: nodeTypedTexts(),
     raw: () => openRawTerminal(diversion),

@@ -1,10 +1,10 @@
-// How long the cores and this process have worked, from which a run learns what other programs took of the machine.
+// The working times of the cores and of this process: a run derives other programs' share of the machine from them.
 
 import { readFileSync } from "node:fs";
 import { cpus } from "node:os";
 import type { CpuTimes } from "../base/machine-load.ts";
 
-/** Linux counts in these; every kernel of the last twenty years says so to programs. */
+/** Linux counts in these; every kernel of the last twenty years reports it to programs. */
 const ticksPerSecond = 100;
 
 let cores: number | undefined;

@@ -1,5 +1,5 @@
-// The CPUs of this machine as Linux numbers them: those that this process may use, those of each NUMA node, and the
-// call that binds a thread to some of them. Other systems have no such call, or no numbers.
+// The CPUs of this machine as Linux numbers them: the CPUs that this process may use, the CPUs of each NUMA node, and the call that
+// binds a thread to some of them. Other systems have no such call, or no numbers.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { cpusIn } from "../base/cpu-list.ts";

@@ -1,8 +1,9 @@
-// Backups of a database in Node: "sessions.db.backup-TIME" beside "sessions.db", for this user only. One gets its name when it is whole
-// and on disk; until then it is "sessions.db.backup-part", of which there is one at most, since one process has the database open.
+// Backups of a database in Node: "sessions.db.backup-TIME" beside "sessions.db", for this user only. A backup gets its name when it is
+// whole and on disk; until then it is "sessions.db.backup-part", of which there is at most one, since one process has the database
+// open.
 //
-// What is deleted from a backup is overwritten, as in the database: its log has only pages from which it is gone already, and is
-// emptied before change() resolves.
+// Data deleted from a backup is overwritten, as in the database, and the rest is written again: its log has only pages without that
+// data, and is emptied before change() resolves.
 
 import * as fs from "node:fs";
 import { basename, dirname, resolve } from "node:path";
@@ -41,7 +42,7 @@ export function nodeBackups(file: string): BackupFiles {
   const removeDraft = (): void => removeFiles(part);
   const remove = async (time: number): Promise<void> => {
     removeDraft();
-    // Under the other name first: what is overwritten in part is no backup any more, also after a kill.
+    // Renamed first: a partly overwritten file is no backup any more, also after a kill.
     fs.renameSync(pathOf(time), part);
     for (const suffix of suffixes) fs.rmSync(pathOf(time) + suffix, { force: true });
     await overwrite(part);
@@ -63,7 +64,7 @@ export function nodeBackups(file: string): BackupFiles {
         inWords(pathOf(time), () => change(pathOf(time), work));
       } catch (error) {
         if (!(error instanceof StorageError && error.problem === "corrupt")) throw error;
-        await remove(time); // nothing can be deleted from it, so it cannot stay
+        await remove(time); // a backup from which no data can be deleted must not stay
       }
     },
     remove,
@@ -112,7 +113,7 @@ function begin(part: string, kind: DatabaseKind, pathOf: (time: number) => strin
       sqlite.exec(`PRAGMA ${pragma}`);
     }
     for (const step of kind.steps) sqlite.exec(step);
-    // No index of words: whoever opens it to write makes one.
+    // No index of words: the first process that opens it for writing makes one.
     const triggers = sqlite.prepare("SELECT name FROM sqlite_schema WHERE type = 'trigger'").all();
     for (const { name } of triggers) sqlite.exec(`DROP TRIGGER ${name}`);
     sqlite.exec(`PRAGMA user_version = ${kind.steps.length}`);
@@ -164,7 +165,11 @@ function change(path: string, work: (backup: Database) => void): void {
     sqlite.exec("PRAGMA secure_delete = ON");
     const facts = { writable: true, damaged: [], findings: [], problem: undefined };
     const backup = new NodeDatabase(sqlite, path, facts);
+    const changes = () => backup.get("SELECT total_changes() AS n")!.n;
+    const before = changes();
     backup.transaction(() => work(backup));
+    // Pages that were divided have copies of rows in their free bytes, where no deletion finds them.
+    if (changes() !== before) backup.exec("VACUUM");
     backup.get("PRAGMA wal_checkpoint(TRUNCATE)");
     backup.close();
   } finally {

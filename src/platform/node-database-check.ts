@@ -13,7 +13,7 @@ const aboutIndexes =
 export interface Checked {
   /** Damaged virtual tables. */
   readonly damaged: string[];
-  /** What was made again, in sentences. */
+  /** The parts that were made again, in sentences. */
   readonly mended: string[];
 }
 
@@ -57,9 +57,9 @@ function problemsOf(sqlite: DatabaseSync, table: string): string[] {
   }
 }
 
-/** Busy, locked, out of memory, an I/O error, a full disk: these say nothing of the file, which may be sound. */
+/** Busy, locked, out of memory, an I/O error, a full disk: these codes do not concern the file, which may be sound. */
 const machineCodes: ReadonlySet<number> = new Set([5, 6, 7, 10, 13]);
-/** An I/O error by its code, but what it says is that the file is shorter than it should be. */
+/** An I/O error by its code, but it means that the file is shorter than it should be. */
 const SHORT_READ = 522;
 
 function isOfTheMachine({ errcode = 0 }: { errcode?: number }): boolean {

@@ -1,4 +1,4 @@
-// SQLite's error codes, and those of files, as StorageErrors.
+// SQLite's error codes, and the codes of file errors, as StorageErrors.
 
 import { StorageError } from "./database.ts";
 import { pathReasonOf } from "./node-path-errors.ts";
@@ -8,7 +8,7 @@ interface SqliteError extends Error {
   errstr: string;
 }
 
-/** SQLite's primary result codes that are about the machine, not about our statements. */
+/** SQLite's primary result codes that concern the machine, not our statements. */
 const problems: Readonly<Record<number, { problem: StorageError["problem"]; says: string }>> = {
   5: {
     problem: "busy",

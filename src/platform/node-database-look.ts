@@ -1,6 +1,6 @@
-// Looks at the files of a database before SQLite does, and at what is missing afterwards. SQLite reads a damaged log as far as it is
-// sound and drops the rest, deletes a log beside an empty file, and takes the log of another file for its own, all without a word.
-// What is suspicious is copied first.
+// Looks at the files of a database before SQLite does, and finds missing data afterwards. SQLite reads a damaged log as far as it is
+// sound and drops the rest, deletes a log beside an empty file, and takes the log of another file for its own, all silently.
+// Suspicious files are copied first.
 
 import * as fs from "node:fs";
 import { StorageError } from "./database.ts";
@@ -12,11 +12,11 @@ import { readWal, type WalFacts } from "./node-wal.ts";
 export interface Look {
   /** Whether something is in the log. */
   readonly hasLog: boolean;
-  /** What is missing, in sentences. */
+  /** The missing data, in sentences. */
   readonly findings: readonly string[];
 }
 
-/** What a file with its log has. */
+/** The contents of a file with its log. */
 export interface Contents {
   /** Its own count of its transactions; undefined: it has none yet. */
   readonly saves: { readonly id: string; readonly count: number } | undefined;
@@ -27,7 +27,7 @@ export interface Looker {
   readonly mayWrite: boolean;
   /** Throws if another process has the file open. */
   checkUnused(): void;
-  /** Reads a file without its log, and checks nothing. */
+  /** Reads a file without its log, unchecked. */
   read(path: string): Contents;
   /** Reads and checks a file with its log, which may be changed. */
   check(path: string): Contents;
@@ -113,7 +113,7 @@ function inspect(
   const isDamaged =
     wal !== undefined && (!wal.isHeaderSound || wal.droppedCommits > (saves ? 1 : 0));
   if (lost <= 0 && !isDamaged) {
-    if (kept?.isNew) removeCopy(kept.copy); // a process was ended while it wrote: nothing that was saved is lost
+    if (kept?.isNew) removeCopy(kept.copy); // a process was ended while it wrote: no saved data is lost
     return [];
   }
   const log = `"${path}-wal"`;

@@ -1,16 +1,15 @@
 // A database file in Node, with node:sqlite. It knows nothing about its contents.
 //
-// Guarantees: a transaction that returned survives `kill -9` and a power cut (WAL with synchronous=FULL); deleted data
-// is overwritten (secure_delete); one process and one user at a time (mode 0600); a damaged file is copied and
-// reported, never silently repaired or replaced; what SQLite drops without a word (a damaged log, one that is gone, an emptied
-// file) is found, before SQLite changes anything (node-database-look.ts). A file that cannot be written is read, with its log.
+// Guarantees: a transaction that returned survives `kill -9` and a power cut (WAL with synchronous=FULL); deleted data is
+// overwritten (secure_delete); one process and one user at a time (mode 0600); a damaged file is copied and reported, never silently
+// repaired or replaced; data that SQLite drops silently (a damaged log, a missing one, an emptied file) is found before SQLite
+// changes a file (node-database-look.ts). A file that cannot be written is read, with its log.
 
 import { closeSync, existsSync, openSync, readSync, rmSync, statSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
-import * as zlib from "node:zlib";
-import { crc32 as ownCrc32 } from "../base/crc32.ts";
+import { crc32 } from "node:zlib";
 import {
   type Database,
   type SchemaItem,
@@ -33,15 +32,15 @@ import { SavesWriter } from "./node-saves.ts";
 import { WalEnd } from "./node-wal.ts";
 
 export interface NodeDatabaseOptions {
-  /** How long to wait for another process that has it open. */
+  /** The time to wait for another process that has it open. */
   busyMs?: number;
   /** Open for reading only, even if it could be written. */
   readOnly?: boolean;
   /** Why only for reading. */
   why?: StorageError;
-  /** Where this process can be reached: who finds the file in use is told. */
+  /** The address of this process: other processes that find the file in use are told. */
   address?: string;
-  /** What else can be done where the file is in use: "name another file". */
+  /** Further advice if the file is in use: "name another file". */
   otherwise?: string;
 }
 
@@ -102,9 +101,12 @@ function openWritable(path: string, { busyMs = 2000, address }: NodeDatabaseOpti
       ...(address !== undefined && { beforeClose: () => forgetHolder(path) }),
     });
   } catch (error) {
+    // Copied before SQLite puts the log into the file, as it does at its end.
+    const known = isOfStorage(error)
+      ? orCorruptError(path, toStorageError(error, path, "open"))
+      : error;
     sqlite.close();
-    if (isOfStorage(error)) throw orCorruptError(path, toStorageError(error, path, "open"));
-    throw error;
+    throw known;
   }
 }
 
@@ -127,7 +129,7 @@ function looker(path: string, mayWrite: boolean, busyMs: number): Looker {
   };
 }
 
-/** Throws if another process has the lock. Changes nothing, unlike a connection that may write. */
+/** Throws if another process has the lock. It changes no file, unlike a connection that may write. */
 export function checkUnused(path: string, busyMs: number): void {
   const hadIndex = existsSync(`${path}-shm`);
   const sqlite = openSqlite(path, { readOnly: true, timeout: busyMs });
@@ -142,7 +144,10 @@ export function checkUnused(path: string, busyMs: number): void {
   }
 }
 
-/** Without a lock or a WAL file: a read-only folder can hold neither. What is in a log is read from a private copy of both files. */
+/**
+ * Without a lock or a WAL file: a read-only folder can hold neither. The contents of a log are read from a private copy of both
+ * files.
+ */
 function openReadOnly(path: string, why?: StorageError): Database {
   const problem =
     why ?? new StorageError("read-only", `database: "${path}" was opened for reading only`);
@@ -191,7 +196,7 @@ function viewOf(path: string): View {
   }
 }
 
-/** Of a copy that nobody else sees, and that is gone when this process is, where the system lets an open file be removed. */
+/** A view of a private copy, which is gone with this process if the system lets an open file be removed. */
 function viewOfCopy(path: string): View {
   const { file, remove } = privateCopy(path);
   try {
@@ -274,13 +279,11 @@ export function setCommon(sqlite: DatabaseSync): void {
   sqlite.exec("PRAGMA foreign_keys = ON");
   sqlite.exec("PRAGMA trusted_schema = OFF"); // the file may come from anywhere
   sqlite.exec("PRAGMA cell_size_check = ON");
-  sqlite.exec("PRAGMA temp_store = MEMORY"); // what is sorted is text, too
+  sqlite.exec("PRAGMA temp_store = MEMORY"); // sorted data is text, too
   sqlite.function("row_sum", { varargs: true, deterministic: true }, rowSum);
   (sqlite as Partial<DatabaseSync>).enableDefensive?.(true); // Node 24 and newer
 }
 
-const crc32 =
-  (zlib as { crc32?: (bytes: Uint8Array, before?: number) => number }).crc32 ?? ownCrc32;
 const encoder = new TextEncoder();
 
 /** CRC-32 over values that SQL has made bytes, and their lengths. */
@@ -374,7 +377,7 @@ export class NodeDatabase implements Database {
     return this.get("SELECT total_changes() AS n")!.n!;
   }
 
-  /** Notes beside the database how often it was saved, and where the log ends. */
+  /** Notes beside the database the number of saves, and the end of the log. */
   #note(): void {
     const count = ++this.#counted!.count;
     this.#saves!.write({ id: this.#counted!.id, count, ...this.#end() });
@@ -413,7 +416,7 @@ export class NodeDatabase implements Database {
 
   guard(sealed: readonly SealedTable[]): void {
     if (this.#saves) return;
-    // Of this connection only: the file stays readable without the function.
+    // A function of this connection only: the file stays readable without it.
     for (const table of sealed) {
       const { name, key, columns } = table;
       const row = key.map((column) => `"${column}" = new."${column}"`).join(" AND ");
@@ -474,7 +477,7 @@ export class NodeDatabase implements Database {
   }
 }
 
-/** Nothing beside it on a disk says how often it was saved. */
+/** No file beside it notes the number of saves. */
 class MemoryDatabase extends NodeDatabase {
   override guard(): void {}
 }

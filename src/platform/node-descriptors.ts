@@ -4,8 +4,8 @@
 import { fstatSync, readdirSync, readlinkSync, readSync } from "node:fs";
 
 /**
- * A descriptor with exactly the expected content, open until the process ends. The dynamic linker identifies what it
- * loaded by the name "/proc/self/fd/N", and would take another file under that number for the same library.
+ * A descriptor with exactly the expected content, open until the process ends. The dynamic linker identifies a loaded library by
+ * the name "/proc/self/fd/N", and would take another file under that number for the same library.
  */
 export type Held = { readonly descriptor: number } | { readonly refused: string };
 

@@ -1,7 +1,7 @@
-// A local file that is read past the system's cache of files (O_DIRECT, Linux): what is read again and again would displace
-// everything else from that cache, and take memory that was promised to others.
+// A local file that is read past the system's cache of files (O_DIRECT, Linux): bytes that are read again and again would displace
+// all other files from that cache, and take memory that was promised to others.
 //
-// The file is opened again by its descriptor, so it is the same one whatever has happened to its path since.
+// The file is opened again by its descriptor, so it is the same file even if its path has changed since.
 
 import { closeSync, constants, fstatSync, openSync, read, readSync } from "node:fs";
 import { promisify } from "node:util";
@@ -9,7 +9,7 @@ import { SourceError } from "../base/errors.ts";
 import { pathReasonOf } from "./node-path-errors.ts";
 import type { DirectFile } from "./platform.ts";
 
-/** Where descriptors have paths: Linux and macOS. */
+/** The folders in which descriptors have paths: Linux and macOS. */
 const folders: Readonly<Partial<Record<NodeJS.Platform, string>>> = {
   linux: "/proc/self/fd",
   darwin: "/dev/fd",
@@ -21,9 +21,9 @@ export function canOpenDirect(): boolean {
   return folders[process.platform] !== undefined;
 }
 
-export function openDirect(of: number): DirectFile {
+export function openDirect(of: number, buffered: boolean = false): DirectFile {
   const path = `${folders[process.platform]}/${of}`;
-  const direct = tryDirect(path);
+  const direct = buffered ? undefined : tryDirect(path);
   const descriptor = direct ?? openBuffered(path);
   const first = fstatSync(descriptor);
   let isOpen = true;

@@ -4,14 +4,12 @@
 // when the owner's process is gone (same host) or when it was not touched for a minute.
 
 import { execFile } from "node:child_process";
-import { createHash, randomUUID } from "node:crypto";
 import { createReadStream, existsSync, readFileSync } from "node:fs";
 import * as fs from "node:fs/promises";
 import { hostname, totalmem } from "node:os";
 import * as path from "node:path";
 import { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
-import { createGunzip } from "node:zlib";
 import { SourceError } from "../base/errors.ts";
 import { withoutEnd } from "../base/without-end.ts";
 import type {
@@ -22,6 +20,7 @@ import type {
   FolderEntry,
   LockHolder,
 } from "./download.ts";
+import { nodeCrypto } from "./node-builtin.ts";
 import { type Environment, modelCacheFolder } from "./node-folders.ts";
 import { makeFolders } from "./node-make-folders.ts";
 import { homeFolder, orPathError, pathError } from "./node-path-errors.ts";
@@ -93,7 +92,7 @@ export function nodeDownloadPlatform(env: Environment = process.env): DownloadPl
     freeBytes,
     lock: (file) => said("make", file, lockFile(file)),
     digest: (algorithm) => {
-      const hash = createHash(algorithm);
+      const hash = nodeCrypto().createHash(algorithm);
       return { update: (bytes) => void hash.update(bytes), digest: (form) => hash.digest(form) };
     },
     gunzip,
@@ -205,7 +204,7 @@ async function freeBytes(folder: string): Promise<number | undefined> {
 }
 
 async function* gunzip(source: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array> {
-  const gzip = createGunzip();
+  const gzip = process.getBuiltinModule("node:zlib").createGunzip();
   const input = Readable.from(source);
   input.on("error", (error) => gzip.destroy(error)); // pipe() does not pass errors on
   try {
@@ -246,7 +245,7 @@ function installedPackageFile(name: string, version: string, file: string): stri
 }
 
 async function lockFile(file: string): Promise<FileLock | LockHolder> {
-  const token = randomUUID();
+  const token = nodeCrypto().randomUUID();
   for (let attempt = 0; attempt < 5; attempt++) {
     const mine = { pid: process.pid, host: hostname(), since: new Date().toISOString(), token };
     try {

@@ -1,11 +1,11 @@
-// A folder of files by id, in Node (the interface is src/batch/file-folder.ts, by shape): each is written under another name and
+// A folder of files by id, in Node (the interface is apps/batch/file-folder.ts, by shape): each is written under another name and
 // renamed when it is whole and on disk, and only this user can read it.
 
 import * as fs from "node:fs/promises";
 import * as path from "node:path";
 import { SourceError } from "../base/errors.ts";
 import { createNodeOutputFile } from "./node-output-file.ts";
-import { removeDeadParts } from "./node-part-names.ts";
+import { removeDeadPartsIn } from "./node-part-names.ts";
 import { pathError } from "./node-path-errors.ts";
 import { makeClosedFolder } from "./node-private.ts";
 import type { OutputFile } from "./output-file.ts";
@@ -20,7 +20,7 @@ export interface NodeFileFolder {
 
 export function nodeFileFolder(place: string): NodeFileFolder {
   const pathOf = (id: string): string => {
-    // Ids are ours, but a row of a database that somebody changed is not.
+    // Ids are ours, but a row of a database may have been changed by others.
     if (!/^[A-Za-z0-9_-]{1,100}$/.test(id)) {
       throw new SourceError(`file: ${JSON.stringify(id.slice(0, 100))} is not the id of a file`);
     }
@@ -60,10 +60,7 @@ export function nodeFileFolder(place: string): NodeFileFolder {
         if (error.code === "ENOENT") return [];
         return fail("list", place, error);
       });
-      for (const name of names) {
-        if (!name.startsWith(".") || !name.endsWith(".part")) continue;
-        await removeDeadParts(path.join(place, name.slice(1).split(".", 1)[0]!));
-      }
+      await removeDeadPartsIn(place);
       return names.filter((name) => !name.startsWith("."));
     },
   };

@@ -1,5 +1,5 @@
-// Where Lantern keeps its files in Node: the platform's cache and data folders, or LANTERN_CACHE and LANTERN_DATA.
-// Pure functions, so that each platform's rule can be tested on any other.
+// Lantern's folders in Node: the platform's cache and data folders, or LANTERN_CACHE and LANTERN_DATA. Pure functions, so that each
+// platform's rule can be tested on any other.
 
 import * as path from "node:path";
 
@@ -34,7 +34,7 @@ export function dataFolder(env: Environment, platform: string, home: string): st
   return join(xdg, "lantern");
 }
 
-/** The folders that Lantern chose itself, whose modes it may change. A folder that the user named is not among them. */
+/** The folders that Lantern chose itself: it may change their modes. A folder that the user named is not among them. */
 export function ownFolders(env: Environment, platform: string, home: string): string[] {
   return [
     ...(env.LANTERN_CACHE ? [] : [userCacheFolder(env, platform, home)]),

@@ -1,11 +1,10 @@
 // WebGPU in Node: Dawn, from the npm package `webgpu`. The package is optional and large, so it is loaded only when a
 // GPU is requested.
 //
-// LANTERN_GPU=off: no GPU; =software: an adapter that computes on the processor; anything else: the first adapter
-// whose name contains it.
-// LANTERN_GPU_MEMORY=4096: how many MiB of GPU memory may be used, which WebGPU does not report.
-// LANTERN_FLIGHT=0: no batch is submitted before the tokens in it are known (1 to 4: at most so many).
-// LANTERN_LAYER_GROUPS=132: a layer of a token is one dispatch of so many workgroups, which wait for each other.
+// LANTERN_GPU=off: no GPU; =software: an adapter that computes on the processor; anything else: the first adapter whose name
+// contains it. LANTERN_GPU_MEMORY=4096: the MiB of GPU memory that may be used, which WebGPU does not report. LANTERN_FLIGHT=0: no
+// batch is submitted before the tokens in it are known (1 to 4: at most this many). LANTERN_LAYER_GROUPS=132: a layer of a token is
+// one dispatch of this many workgroups, which wait for each other.
 
 import { UsageError } from "../base/errors.ts";
 import { embeddedFiles } from "./node-embedded.ts";

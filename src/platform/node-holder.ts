@@ -1,5 +1,5 @@
-// Which server has a database open: a small file beside it ("sessions.db-holder"), so that another one can say whom it found there. It is
-// only read where the file is locked: the lock ends with its process, so what a killed one leaves stops nobody.
+// The holder of a database: a small file beside it ("sessions.db-holder") names the server that has it open, so that another server can
+// name it. It is only read if the database is locked: the lock ends with its process, so the file of a killed one blocks no other.
 
 import * as fs from "node:fs";
 import { whereWeAre } from "./node-part-names.ts";
@@ -8,18 +8,18 @@ import { isRunning } from "./node-process.ts";
 
 interface Holder {
   readonly process: number;
-  /** The machine or container that the process id is of. */
+  /** The machine or container of the process id. */
   readonly where: string;
   readonly address: string;
 }
 
 const fileOf = (database: string): string => `${database}-holder`;
 
-/** Call with the lock held. What cannot be written is not known to others, and nothing else. */
+/** Call with the lock held. If it cannot be written, others only lack the name. */
 export function noteHolder(database: string, address: string): void {
   const holder: Holder = { process: process.pid, where: whereWeAre(), address };
   try {
-    fs.rmSync(fileOf(database), { force: true }); // never into what a link leads to
+    fs.rmSync(fileOf(database), { force: true }); // never into the target of a link
     const options = { flag: "wx", mode: privateFileMode };
     fs.writeFileSync(fileOf(database), JSON.stringify(holder), options);
   } catch {
@@ -36,7 +36,7 @@ export function forgetHolder(database: string): void {
   }
 }
 
-/** Who has a locked database open, and what to do about it, as the end of a sentence. */
+/** The holder of a locked database, and advice, as the end of a sentence. */
 export function heldBy(database: string): string {
   const holder = readHolder(database);
   if (!holder) return "another process. Stop it";

@@ -1,13 +1,13 @@
-// The secret that a server keeps across restarts: the token of its link, and what the cookies of its pages are made of. It lies in
+// The secret that a server keeps across restarts: the token of its link, from which the cookies of its pages are made, too. It lies in
 // "access/token" of the data folder, a file of mode 0600 in a folder of 0700.
 //
-// Whoever can put a file there can be let in, so that one is believed only if it is a plain file of this user that nobody else could read
-// or write. Any other is replaced, which is said. No message contains the secret.
+// A program that can put a file there can be let in, so the file is believed only if it is a plain file of this user that no other user
+// could read or write. Any other is replaced, which is reported. No message contains the secret.
 
-import { randomBytes } from "node:crypto";
 import * as fs from "node:fs";
 import * as path from "node:path";
 import { SourceError } from "../base/errors.ts";
+import { nodeCrypto } from "./node-builtin.ts";
 import { dataFolder, type Environment } from "./node-folders.ts";
 import { partOf } from "./node-part-names.ts";
 import { homeFolder, pathReasonOf } from "./node-path-errors.ts";
@@ -15,11 +15,11 @@ import { makeClosedFolder, makePrivateFolder, privateFileMode } from "./node-pri
 
 export interface KeptSecret {
   readonly secret: string;
-  /** What the user must know, as a sentence; undefined: the secret is the kept one. */
+  /** A warning for the user, as a sentence; undefined: the secret is the kept one. */
   readonly warning: string | undefined;
 }
 
-/** `renew`: the one that is kept is replaced, and what was made of it lets nobody in any more. */
+/** `renew`: the kept secret is replaced, and links and cookies made of it are no longer valid. */
 export function keptSecret({
   renew = false,
   env = process.env,
@@ -59,7 +59,7 @@ function secretIn(file: string, renew: boolean): KeptSecret {
 }
 
 /** 160 bits, in characters that need no escaping in a URL. */
-const newSecret = (): string => randomBytes(20).toString("hex");
+const newSecret = (): string => nodeCrypto().randomBytes(20).toString("hex");
 
 /** Neither: there is no file. */
 interface Found {
@@ -98,7 +98,7 @@ function write(file: string, secret: string, replace: boolean): void {
   try {
     const descriptor = fs.openSync(part, "wx", privateFileMode);
     try {
-      fs.fchmodSync(descriptor, privateFileMode); // whatever the umask
+      fs.fchmodSync(descriptor, privateFileMode); // regardless of the umask
       fs.writeSync(descriptor, `${secret}\n`);
       fs.fsyncSync(descriptor);
     } finally {

@@ -1,5 +1,5 @@
 // Lines over pipes: a program that is started and spoken with through its standard streams, and this process's own standard streams.
-// The other side is not trusted: lines have a largest size, and how much may come between two of our own lines is bounded.
+// The other side is not trusted: lines have a largest size, and the amount between two of our own lines is bounded.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
@@ -12,7 +12,7 @@ export interface LinePipe {
   listen(onLine: (line: string) => void, onEnd: (reason: string) => void): void;
   /** Resolves when the pipe takes more. */
   write(line: string): Promise<void>;
-  /** Ends it; what was started is gone when this resolves. */
+  /** Ends it; the started program is gone when this resolves. */
   close(): Promise<void>;
 }
 
@@ -41,9 +41,9 @@ const inherited: readonly string[] =
       )
     : "HOME LANG LOGNAME PATH SHELL TERM TMPDIR USER".split(" ");
 
-/** How long a program may take to end by itself, then after SIGTERM. */
+/** The time in which a program may end by itself, then after SIGTERM. */
 const graceMs = 1000;
-/** Of what it writes to stderr, the end is kept. */
+/** The bytes of its stderr that are kept: the last ones. */
 const errBytes = 2000;
 
 /** Starts a program; rejects if that is not possible. It gets no Ctrl-C of the terminal, and ends with this process. */
@@ -92,7 +92,7 @@ class ProgramPipe implements LinePipe {
       child.once("exit", () => {
         this.#isGone = true;
         process.off("exit", this.#endWithUs);
-        this.#signal("SIGKILL"); // what it has started itself
+        this.#signal("SIGKILL"); // the processes it has started itself
         resolve();
       });
     });
@@ -181,7 +181,7 @@ class LineReading {
     this.#limits = limits;
     const stop = (reason: string): void => {
       stream.off("data", read);
-      stream.resume(); // what else comes is dropped
+      stream.resume(); // the rest is dropped
       this.#parts = [];
       onEnd(reason);
     };
@@ -233,7 +233,7 @@ function once<T>(run: (value: T) => void): (value: T) => void {
   };
 }
 
-/** fetch() whose answers have at most so many bytes: a longer one fails. */
+/** fetch() with answers of at most this many bytes: a longer one fails. */
 export function boundedFetch(maxBytes: number): typeof fetch {
   return async (input, init) => {
     const response = await fetch(input, init);

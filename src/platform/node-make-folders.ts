@@ -1,5 +1,5 @@
-// Makes a folder and those above it. Node's own `recursive` never returns where the system denies that a folder can be made and
-// says that the one above is there (/proc/x): it goes up and down for ever.
+// Makes a folder and its parents. Node's own `recursive` never returns if the system denies that a folder can be made and says that
+// its parent is there (/proc/x): it goes up and down for ever.
 
 import * as fs from "node:fs";
 import * as path from "node:path";

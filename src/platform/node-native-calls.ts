@@ -1,4 +1,4 @@
-// Calls machine code in a way that V8 never compiles on another thread.
+// Calls of machine code in a way that V8 never compiles on another thread.
 //
 // Node gives V8 a description of every node:ffi function, so that optimized JavaScript calls it directly. V8's
 // optimizing compiler reads that description on a background thread. When the calling thread ends (a terminated

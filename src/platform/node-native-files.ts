@@ -1,14 +1,13 @@
-// The files that machine code is loaded from where memory files are not available (node-native-memory.ts). They are in
-// a folder of the user's cache that nobody else may read or write. A file is named by the hash of its content, written
-// under another name and renamed. It is opened once, and the same descriptor is checked, compared with the expected
-// content and loaded as code: whatever replaces the file meanwhile, only our own code is run.
+// The files that machine code is loaded from if memory files are not available (node-native-memory.ts). They are in a folder of the
+// user's cache that no other user may read or write. A file is named by the hash of its content, written under another name and
+// renamed. It is opened once, and the same descriptor is checked, compared with the expected content and loaded as code: even if
+// the file is replaced meanwhile, only our own code is run.
 //
-// Nothing is ever writable and executable at once: a file is created with mode 0600 and becomes 0500 before it is
-// renamed.
+// No file is ever writable and executable at once: a file is created with mode 0600 and becomes 0500 before it is renamed.
 
-import { randomUUID } from "node:crypto";
 import * as fs from "node:fs";
 import * as path from "node:path";
+import { nodeCrypto } from "./node-builtin.ts";
 import { descriptorsTo, type Held, hasContent } from "./node-descriptors.ts";
 import type { Libc } from "./node-libc.ts";
 import { makeFolders } from "./node-make-folders.ts";
@@ -27,7 +26,7 @@ export function holdInFile(libc: Libc, folder: string, content: Uint8Array, name
     const opened = openFolder(folder);
     if ("refused" in opened) return opened;
     above = opened.descriptor;
-    // By descriptor: whatever happens to the path, this is the folder that was checked.
+    // By descriptor: even if the path changes, this is the folder that was checked.
     const inside = `/proc/self/fd/${above}`;
     const file = path.join(inside, `${name}.so`);
     const known = heldAlready(path.join(fs.readlinkSync(inside), `${name}.so`), content);
@@ -67,7 +66,7 @@ export function cleanFolder(folder: string): void {
   }
 }
 
-/** The folder, if only this user can change what is in it. */
+/** The folder, if only this user can change its contents. */
 export function openFolder(folder: string): Held {
   const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK } = fs.constants;
   let descriptor: number;
@@ -84,7 +83,7 @@ export function openFolder(folder: string): Held {
   return { refused: wrong };
 }
 
-/** What is wrong with the folder; undefined if only this user (and root) can change or replace it. */
+/** The defect of the folder; undefined if only this user (and root) can change or replace it. */
 function wrongFolder(folder: string, stats: fs.Stats): string | undefined {
   const { uid, mode } = facts(stats);
   if (uid !== ownUid()) return `${folder} belongs to another user (${uid}, not ${ownUid()})`;
@@ -130,7 +129,7 @@ function isIntact(descriptor: number, content: Uint8Array): boolean {
 
 /** Atomic: a reader sees the old file or the new one. */
 export function write(file: string, content: Uint8Array, mode = 0o500): void {
-  const beside = `${file}.${randomUUID()}`;
+  const beside = `${file}.${nodeCrypto().randomUUID()}`;
   try {
     fs.writeFileSync(beside, content, { flag: "wx", mode: 0o600 });
     fs.chmodSync(beside, mode);
@@ -151,7 +150,10 @@ export function keepFresh(file: string): void {
 /** Removes unused files; another process may be doing the same. */
 function clean(folder: string): void {
   for (const name of fs.readdirSync(folder)) {
-    const known = /^(?:[0-9a-f]{64}\.so|kernels-[a-z0-9-]+\.bin)(\.[0-9a-f-]+)?$/.exec(name);
+    const known =
+      /^(?:(?:[0-9a-f]{64}|[0-9a-f]{8}-\d+)\.so|kernels-[a-z0-9-]+\.bin)(\.[0-9a-f-]+)?$/.exec(
+        name,
+      );
     if (!known) continue; // not ours to remove
     const limit = known[1] === undefined ? STALE_MS : ABANDONED_MS;
     const file = path.join(folder, name);

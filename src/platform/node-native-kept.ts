@@ -1,15 +1,15 @@
-// Generated machine code that is kept from run to run, in the folder of node-native-files.ts and by its rules: the folder and the
-// file are checked through descriptors, so that only this user can have written what is read. A hash before the content finds what
-// a full disk or a crash left. Whatever cannot be read or written is made again: none of it is an error.
+// Generated machine code that is kept from run to run, in the folder of node-native-files.ts and by its rules: the folder and the file
+// are checked through descriptors, so that only this user can have written the code that is read. A checksum before the content finds
+// the remains of a full disk or a crash. Code that cannot be read or written is made again: that is no error.
 
-import { createHash } from "node:crypto";
 import * as fs from "node:fs";
 import * as path from "node:path";
+import { crc32 } from "node:zlib";
 import { makeFolders } from "./node-make-folders.ts";
 import { facts, keepFresh, openFolder, ownUid, write } from "./node-native-files.ts";
 import type { KeptFiles } from "./platform.ts";
 
-const HASH_BYTES = 32;
+const SUM_BYTES = 4;
 const MOST_BYTES = 16 << 20;
 /** Read by Lantern, never run as it lies there. */
 const MODE = 0o600;
@@ -20,16 +20,16 @@ export function keptFiles(folder: string, sources: string): KeptFiles {
     read: (name) => inFolder(folder, (inside) => readWhole(path.join(inside, name))),
     write: (name, content) => {
       inFolder(folder, (inside) => {
-        const whole = new Uint8Array(HASH_BYTES + content.length);
-        whole.set(hashOf(content));
-        whole.set(content, HASH_BYTES);
+        const whole = new Uint8Array(SUM_BYTES + content.length);
+        new DataView(whole.buffer).setUint32(0, crc32(content), true);
+        whole.set(content, SUM_BYTES);
         write(path.join(inside, name), whole, MODE);
       });
     },
   };
 }
 
-/** Undefined: it could not be done, or others could change what is in the folder. */
+/** Undefined: it could not be done, or others could change the folder's contents. */
 function inFolder<T>(folder: string, work: (inside: string) => T): T | undefined {
   let above: number | undefined;
   try {
@@ -52,18 +52,14 @@ function readWhole(file: string): Uint8Array<ArrayBuffer> | undefined {
     const stats = fs.fstatSync(descriptor);
     const { uid, mode, isFile, names } = facts(stats);
     const isOurs = isFile && uid === ownUid() && mode === MODE && names === 1;
-    if (!isOurs || stats.size < HASH_BYTES || stats.size > MOST_BYTES) return undefined;
+    if (!isOurs || stats.size < SUM_BYTES || stats.size > MOST_BYTES) return undefined;
     const whole = new Uint8Array(stats.size);
     if (fs.readSync(descriptor, whole, 0, whole.length, 0) !== whole.length) return undefined;
-    const content = whole.subarray(HASH_BYTES);
-    if (Buffer.compare(hashOf(content), whole.subarray(0, HASH_BYTES)) !== 0) return undefined;
+    const content = whole.subarray(SUM_BYTES);
+    if (crc32(content) !== new DataView(whole.buffer).getUint32(0, true)) return undefined;
     keepFresh(file);
     return content;
   } finally {
     fs.closeSync(descriptor);
   }
-}
-
-function hashOf(content: Uint8Array): Buffer {
-  return createHash("sha256").update(content).digest();
 }

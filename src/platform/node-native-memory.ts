@@ -1,5 +1,5 @@
-// Machine code in a memory file (memfd_create): written once and sealed, after which nobody can change it, not even
-// this process. There is no file on disk that somebody could replace.
+// Machine code in a memory file (memfd_create): written once and sealed, after which no process can change it, not even this one.
+// There is no file on disk that could be replaced.
 //
 // All threads of the process share it: a thread first looks for a descriptor with this content among the open ones.
 

@@ -2,8 +2,8 @@
 // loaded from sealed memory (node-native-memory.ts), or else from files (node-native-files.ts). Linux only: its
 // formats and rules are known and tested; elsewhere Lantern computes in WebAssembly and says so.
 
-import { createHash } from "node:crypto";
 import { readFileSync, readlinkSync } from "node:fs";
+import { crc32 } from "node:zlib";
 import { messageOf } from "../base/errors.ts";
 import { quietBuiltin, whyNoFfi } from "./node-builtin.ts";
 import { bindThread } from "./node-cpus.ts";
@@ -29,7 +29,7 @@ export interface NativeProcess {
   cpuInfo(): string;
   readonly env: Environment;
   readonly versions?: NodeJS.ProcessVersions;
-  /** Names the sources that run; undefined: they may change while nobody looks. */
+  /** Names the sources that run; undefined: they may change at any time. */
   readonly sources?: string | undefined;
 }
 
@@ -97,10 +97,10 @@ export function nativeOf(host: NativeProcess): NativeAccess {
   };
 }
 
-/** A place from which the system can load machine code. */
+/** A location from which the system can load machine code. */
 type Place = (content: Uint8Array, name: string) => Held;
 
-/** The possible places, best first. */
+/** The possible locations, best first. */
 function placesOf(libc: Libc, folder: string, env: Environment): Place[] {
   const inFile: Place = (content, name) => holdInFile(libc, folder, content, name);
   // Profilers and debuggers read the names of functions from a file.
@@ -114,13 +114,18 @@ function placesOf(libc: Libc, folder: string, env: Environment): Place[] {
   return [inMemory, inFile];
 }
 
-/** Loads the code from the first place that works; a string says why none does. */
+/** Several may have one: each is found by its content. A hash of node:crypto would take longer to load than all else here. */
+function nameOfImage(content: Uint8Array): string {
+  return `${crc32(content).toString(16).padStart(8, "0")}-${content.length}`;
+}
+
+/** Loads the code from the first location that works; a string says why none does. */
 function openFirst(
   ffi: Ffi,
   places: readonly Place[],
   content: Uint8Array,
 ): NativeLibrary | string {
-  const name = createHash("sha256").update(content).digest("hex");
+  const name = nameOfImage(content);
   let refused = "";
   for (const place of places) {
     const held = place(content, name);

@@ -32,7 +32,7 @@ interface Names {
   readonly asked: string;
   readonly place: string;
   readonly part: string;
-  /** What may be replaced, where not everything may. */
+  /** The files that may be replaced, if not all may. */
   readonly own: OwnFiles | undefined;
 }
 
@@ -105,7 +105,7 @@ async function placeOf(asked: string, options: OutputFileOptions): Promise<strin
     ? await fs.realpath(asked).catch((error) => fail("look at", asked, error))
     : asked;
   await removeDeadParts(place);
-  await checkRoom(asked, path.dirname(place), options.bytes);
+  await checkCapacity(asked, path.dirname(place), options.bytes);
   return place;
 }
 
@@ -140,7 +140,11 @@ async function isOneOf(there: Stats, { path: model, files }: InputFiles): Promis
   return false;
 }
 
-async function checkRoom(asked: string, folder: string, bytes: number | undefined): Promise<void> {
+async function checkCapacity(
+  asked: string,
+  folder: string,
+  bytes: number | undefined,
+): Promise<void> {
   if (bytes === undefined) return;
   const facts = await fs.statfs(folder).catch(() => undefined); // some file systems do not report it
   if (facts === undefined || facts.bavail * facts.bsize >= bytes) return;

@@ -1,5 +1,5 @@
-// Turns system errors about files and folders into messages. All file access in src/platform uses it, so that a user
-// reads what failed, with which path, why, and what to do.
+// Turns system errors about files and folders into messages. All file access in src/platform uses it, so that a user reads the
+// failed operation, the path, the reason, and advice.
 
 import { homedir, userInfo } from "node:os";
 import { isAbsolute } from "node:path";
@@ -18,7 +18,7 @@ class PathError extends SourceError {
   }
 }
 
-/** What is wrong and what to do about it, by error code; other codes (EBADF, EINVAL) would be bugs of ours. */
+/** The explanation and advice by error code; other codes (EBADF, EINVAL) would be bugs of ours. */
 const reasons: Readonly<Record<string, string>> = byName({
   EACCES: "permission denied. Check its rights, and those of the folders above it",
   EPERM: "permission denied. Check who owns it",
@@ -83,7 +83,7 @@ export async function orPathError<T>(
   }
 }
 
-/** Explains a system error that nobody expected; undefined if it is not one. */
+/** Explains an unexpected system error; undefined if it is not one. */
 export function unexpectedPathError(error: unknown): PathError | undefined {
   const { syscall, path = "", code = "" } = (error ?? {}) as NodeJS.ErrnoException;
   const reason = pathReason(error);
@@ -91,10 +91,10 @@ export function unexpectedPathError(error: unknown): PathError | undefined {
   return new PathError(`file: cannot ${syscall} "${path}": ${reason}`, code, { cause: error });
 }
 
-/** Nothing exists below this path, and nothing can be created there, not even by root. */
+/** No file exists below this path, and none can be created there, not even by root. */
 const noHome = "/dev/null/no-home-folder";
 
-/** The user's home folder; without one, a path at which nothing exists or can be created. */
+/** The user's home folder; without one, a path at which no file exists or can be created. */
 export function homeFolder(): string {
   for (const find of [homedir, () => userInfo().homedir]) {
     try {

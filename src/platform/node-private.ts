@@ -1,5 +1,5 @@
-// Private files in Node: mode 0600 in folders of mode 0700, whatever the umask, also for files that an older Lantern
-// made with wider modes. Conversations, measurements and the state of downloads are private.
+// Private files in Node: mode 0600 in folders of mode 0700, regardless of the umask, also for files that an older Lantern made with
+// wider modes. Conversations, measurements and the state of downloads are private.
 //
 // Only Lantern's own folders are tightened. A folder that the user named (LANTERN_DATA, LANTERN_CACHE, --sessions) may
 // be shared on purpose: it keeps its mode, and only the private files in it are closed.
@@ -27,7 +27,7 @@ function tightenOwn(place: string, env: Environment): void {
   for (const own of ownFolders(env, process.platform, homeFolder())) {
     const below = path.relative(own, path.resolve(place));
     if (below.startsWith("..") || path.isAbsolute(below)) continue;
-    // A link leads to a folder that somebody chose, so it is not Lantern's.
+    // A link leads to a folder that a user chose, so it is not Lantern's.
     tighten(own, factsOf(fs.lstatSync, own), "folder");
   }
 }
@@ -50,7 +50,7 @@ export function makeClosedFolder(folder: string): void {
 }
 
 /**
- * Writes a private text atomically, so that a full disk does not destroy the old text. Anything but a plain file of
+ * Writes a private text atomically, so that neither a full disk nor a power cut destroys the old text. Anything but a plain file of
  * this user (a pipe, /dev/stdout, a broken link) is written in place and keeps its mode.
  */
 export async function writePrivateText(file: string, text: string): Promise<void> {
@@ -60,7 +60,7 @@ export async function writePrivateText(file: string, text: string): Promise<void
   const place = isNew ? file : fs.realpathSync(file);
   const part = partOf(place);
   try {
-    await fs.promises.writeFile(part, text, { flag: "wx", mode: privateFileMode });
+    await fs.promises.writeFile(part, text, { flag: "wx", mode: privateFileMode, flush: true });
     await fs.promises.rename(part, place);
   } catch (error) {
     await fs.promises.rm(part, { force: true }).catch(() => {});
@@ -70,7 +70,7 @@ export async function writePrivateText(file: string, text: string): Promise<void
   }
 }
 
-/** Rejects if writePrivateText() could not write there; changes nothing. */
+/** Rejects if writePrivateText() could not write there; writes no file. */
 export async function checkWritable(file: string): Promise<void> {
   const facts = factsOf(fs.statSync, file);
   if (facts?.isDirectory()) await fs.promises.open(file, "r+"); // says that it is a folder
@@ -94,7 +94,7 @@ async function writeInto(file: string, text: string): Promise<void> {
   }
 }
 
-/** undefined: missing or not accessible; whoever opens it will report that. */
+/** undefined: missing or not accessible; opening it will report that. */
 function factsOf(look: (place: string) => fs.Stats, place: string): fs.Stats | undefined {
   try {
     return look(place);

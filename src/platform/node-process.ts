@@ -12,7 +12,7 @@ export function isRunning(processId: number): boolean {
 
 const mostMsAfterFailure = 3000;
 
-/** Sets the exit code. Whoever says that it failed ends, whatever is still open; what it has written is read first. */
+/** Sets the exit code. A failed process ends even if something is still open; its output is flushed first. */
 export function endWith(code: number): void {
   process.exitCode = code;
   if (code === 0) return;

@@ -1,6 +1,6 @@
-// Silences native libraries that write to standard error: Dawn prints every adapter that it cannot use, with paths of
-// its build machine, which is of no use to a user. While such a library is called, file descriptor 2 leads to
-// /dev/null; if this process cannot arrange that, the output stays visible.
+// Silences native libraries that write to standard error: Dawn prints every adapter that it cannot use, with paths of its build
+// machine, which are useless to users. While such a library is called, file descriptor 2 leads to /dev/null; if this process cannot
+// arrange that, the output stays visible.
 //
 // LANTERN_GPU_LOG=1 keeps the output, for debugging a driver.
 
@@ -15,7 +15,7 @@ interface Descriptors {
   close(descriptor: number): number;
 }
 
-/** Calls `run` and hides what native code writes to standard error meanwhile. */
+/** Calls `run` and hides the output of native code to standard error meanwhile. */
 export function withoutNativeErrors<T>(run: () => T): T {
   const calls = process.env.LANTERN_GPU_LOG ? undefined : descriptorCalls();
   if (!calls) return run();

@@ -10,7 +10,7 @@ export interface RawListener {
   /** The terminal is gone, or its input has ended. */
   ended(): void;
   resized(): void;
-  /** The program was stopped and goes on; others have written on the terminal. */
+  /** The program was stopped and continues; other programs have written on the terminal. */
   resumed(): void;
 }
 
@@ -20,7 +20,7 @@ export interface RawTerminal {
   /** Unfiltered: escape sequences work. */
   draw(text: string): void;
   listen(listener: RawListener): void;
-  /** Gets what is written to the terminal meanwhile, made safe. */
+  /** Diverts text written to the terminal meanwhile to this function, made safe. */
   divert(writer: (text: string) => void): void;
   /** Switches something of the terminal on, until it is left or the program stops. */
   switchOn(on: string, off: string): void;
@@ -33,7 +33,7 @@ export interface RawTerminal {
   close(): void;
 }
 
-/** What is written to the terminal, while somebody wants it. */
+/** Text written to the terminal, while it is diverted. */
 export interface Diversion {
   writer: ((text: string) => void) | undefined;
 }
@@ -70,7 +70,7 @@ class NodeRawTerminal implements RawTerminal {
   }
 
   get columns(): number {
-    return process.stdout.columns || 80; // 0: nobody has told it its size
+    return process.stdout.columns || 80; // 0: the terminal does not know its size
   }
 
   get rows(): number {
@@ -105,11 +105,11 @@ class NodeRawTerminal implements RawTerminal {
     }
     this.#leaveNow();
     process.kill(0, "SIGTSTP");
-    // Nothing has stopped where no shell could let it go on; else SIGCONT comes before this.
-    const goOn = (): void => {
+    // Without a shell that could continue it, no program was stopped; else SIGCONT comes before this.
+    const afterResume = (): void => {
       if (!this.#isRaw && !this.#isClosed) this.#continued();
     };
-    setTimeout(() => setImmediate(goOn), notStoppedMs);
+    setTimeout(() => setImmediate(afterResume), notStoppedMs);
   }
 
   quit(): void {
@@ -165,7 +165,7 @@ class NodeRawTerminal implements RawTerminal {
     this.#listener?.resumed();
   };
 
-  /** Where nobody else handles a signal, it ends the process; but the terminal is left first. */
+  /** Without another handler, a signal ends the process; but the terminal is left first. */
   readonly #signalled = (signal: NodeJS.Signals): void => {
     if (process.listenerCount(signal) === 1) endNow(signal);
   };

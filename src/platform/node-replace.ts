@@ -1,6 +1,6 @@
-// What an output may replace in Node. Never a file that this process has read: it is an input of the same command. A text
-// never replaces what is no text (a model, a database, a picture). And a file whose name came from somebody else (a client
-// of the server) replaces only files of its own kind: everything else is another's, links, folders and pipes included.
+// The rules for what an output may replace in Node. It never replaces a file that this process has read: that is an input of the
+// same command. A text replaces only text, never a model, a database or a picture. A file named by another party (a client of the
+// server) replaces only files of its own kind: everything else is not its own, links, folders and pipes included.
 
 import * as fs from "node:fs";
 import { SourceError, UsageError } from "../base/errors.ts";
@@ -27,16 +27,16 @@ export function refuseInput(path: string, facts: fs.Stats): void {
 
 const idOf = ({ dev, ino }: fs.Stats): string => `${dev}:${ino}`;
 
-/** Throws a UsageError where a text must not be written: over an input, or over what is no text. */
+/** Throws a UsageError if a text must not be written: over an input, or over a file that is no text. */
 export function refuseText(path: string): void {
   const facts = fs.statSync(path, { throwIfNoEntry: false });
-  if (!facts?.isFile()) return; // whoever opens it says what is wrong
+  if (!facts?.isFile()) return; // opening it will report the error
   refuseInput(path, facts);
   let start: Uint8Array;
   try {
     start = firstBytes(path, lookedAt);
   } catch {
-    return; // it may be written and not read: then nothing is known of it
+    return; // it may be written and not read: then its contents are unknown
   }
   if (start.includes(0)) {
     throw new UsageError(
@@ -56,7 +56,7 @@ export function refuseForeign(path: string, own: OwnFiles): void {
   );
 }
 
-/** Gives a finished file its name, and replaces what has it only if that is one of these files, whatever came there meanwhile. */
+/** Gives a finished file its name. It replaces a file of that name only if it is one of these files, even if it came meanwhile. */
 export function publish(part: string, place: string, own: OwnFiles): void {
   try {
     fs.linkSync(part, place); // fails if anything is there
@@ -76,7 +76,7 @@ function isOwn(path: string, { bytes, isOwn: has }: OwnFiles): boolean {
   try {
     return has(firstBytes(path, bytes));
   } catch {
-    return false; // what cannot be read may be anything
+    return false; // an unreadable file may be anything
   }
 }
 

@@ -8,7 +8,7 @@ import * as path from "node:path";
 /** A version that was not started for this long belongs to an older Lantern. */
 const unusedMs: number = 30 * 24 * 3600 * 1000;
 
-/** Why a Node from nodejs.org cannot run on this system; undefined if it can or nothing is known. */
+/** The reason why a Node from nodejs.org cannot run on this system; undefined if it can, or if that is unknown. */
 export function wrongSystem(): string | undefined {
   if (process.platform !== "linux") return undefined;
   const report = process.report as NodeJS.ProcessReport & { excludeNetwork?: boolean };

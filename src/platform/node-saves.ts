@@ -1,18 +1,18 @@
-// How often a database was saved, in a small file beside it ("sessions.db-saves"): the database counts its transactions, too, so that
-// a log that was deleted, cut off or damaged, or a file that was emptied or exchanged, is noticed. Written after each transaction and
-// without fsync: after a power cut it may know too little, never too much.
+// The number of saves of a database, in a small file beside it ("sessions.db-saves"): the database counts its transactions, too, so
+// that a log that was deleted, cut off or damaged, or a file that was emptied or exchanged, is noticed. Written after each
+// transaction and without fsync: after a power cut its number may be too small, never too large.
 
 import * as fs from "node:fs";
-import { crc32 } from "../base/crc32.ts";
+import { crc32 } from "node:zlib";
 import { privateFileMode } from "./node-private.ts";
 
 export interface Saves {
-  /** Of the database file: a copy has the same one. */
+  /** The id of the database file: a copy has the same one. */
   readonly id: string;
   readonly count: number;
-  /** Of the log that the last transaction is in; "": there is no log, all is in the file. */
+  /** The salts of the log that the last transaction is in; "": there is no log, all is in the file. */
   readonly salts: string;
-  /** Where that transaction ends in the log. */
+  /** The end of that transaction in the log. */
   readonly end: number;
 }
 

@@ -1,13 +1,13 @@
-// Signals that end the process, in Node: the first is handled by whoever works, the second ends it.
+// Signals that end the process, in Node: a listener handles the first, the second ends it.
 
 import * as os from "node:os";
 
 const interrupts = ["SIGINT", "SIGTERM"] as const;
 
-/** One Ctrl-C arrives twice when the launcher passes it on; nobody presses twice within this time. */
+/** One Ctrl-C arrives twice when the launcher passes it on; no user presses it twice within this time. */
 const sameInterruptMs = 100;
 
-/** The listener handles the first signal; the second ends the process, whatever the listener does. */
+/** The listener handles the first signal; the second ends the process, even while the listener runs. */
 export function onInterrupt(listener: () => void): () => void {
   let last: { signal: NodeJS.Signals; atMs: number } | undefined;
   const handle = (signal: NodeJS.Signals): void => {
@@ -15,8 +15,7 @@ export function onInterrupt(listener: () => void): () => void {
     last = { signal, atMs: performance.now() };
     if (before === undefined) {
       listener();
-      // If nothing has to be cleaned up, restore the default action for the second signal: then not even a busy
-      // thread can miss it.
+      // If there is no cleanup, restore the default action for the second signal: then not even a busy thread can miss it.
       const letGo = (): void => {
         if (process.listenerCount("exit") === 0) stopListening();
       };

@@ -1,5 +1,5 @@
-// Small persistent files in Node: in the cache folder, written under another name and renamed, so that a reader sees
-// the old file or the new one. They say what runs here and how fast, so they are private.
+// Small persistent files in Node: in the cache folder, written under another name and renamed, so that a reader sees the old file
+// or the new one. They show which programs run here at which speed, so they are private.
 
 import * as fs from "node:fs/promises";
 import * as path from "node:path";

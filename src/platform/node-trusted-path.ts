@@ -1,6 +1,6 @@
-// Optional packages in Node, before they are loaded: `import("webgpu")` takes the first that lies in a node_modules folder of any
-// parent folder, and whoever may make one there would have their code run here. Nobody may be able to change a package who could
-// not change Lantern itself; every level of its path counts, links and what they lead through included.
+// Checks optional packages in Node before they are loaded: `import("webgpu")` takes the first in a node_modules folder of any
+// parent folder, and any user who may make such a folder would have their code run here. Only users who could change Lantern itself
+// may be able to change a package; every level of its path counts, links and the folders that they lead through included.
 //
 // bin/trusted-path.js is the same check for the launcher, which an old Node must be able to parse; one test holds both.
 
@@ -17,16 +17,16 @@ interface Level {
 
 const mostLinks = 40;
 
-/** Throws a UsageError where import(name) would load what others could have put there. */
+/** Throws a UsageError if import(name) would load code that others could have put there. */
 export function checkPackage(name: string): void {
-  if (embeddedFiles()) return; // the single-file program loads nothing from a disk
+  if (embeddedFiles()) return; // the single-file program loads no package from a disk
   const folder = installedPackage(name);
   // Found in another way (Plug'n'Play, Deno), or not at all: import() says so.
   const why = folder && whyUntrusted(path.join(folder, "package.json"), ownFolder());
   if (why) throw new UsageError(`the npm package "${name}" is not loaded: ${why}`);
 }
 
-/** The folder of a package that import() would find from here, if nobody else could have put it there. */
+/** The folder of a package that import() would find from here, if no other user could have put it there. */
 export function trustedPackage(name: string): string | undefined {
   const folder = embeddedFiles() ? undefined : installedPackage(name);
   if (!folder || whyUntrusted(folder, ownFolder()) !== undefined) return undefined;
@@ -43,7 +43,7 @@ function installedPackage(name: string): string | undefined {
 }
 
 /**
- * Why the file or folder is not used, as a sentence; undefined: it can be trusted as much as Lantern's own folder can.
+ * The reason why the file or folder is not used, as a sentence; undefined: it can be trusted as much as Lantern's own folder can.
  * Trusted are root, this user, and the owner of Lantern's folder; and the groups that may write on the way to it.
  */
 export function whyUntrusted(place: string, own: string): string | undefined {
@@ -63,14 +63,16 @@ export function whyUntrusted(place: string, own: string): string | undefined {
   return undefined;
 }
 
-/** Whether the mode lets others change it. In a folder like /tmp (sticky) everybody may write, but not rename what is another's. */
+/**
+ * Whether the mode lets others change it. In a folder like /tmp (sticky) everybody may write, but not rename another user's files.
+ */
 function maySet({ facts }: Level, bit: number): boolean {
-  if (facts.isSymbolicLink()) return false; // its mode means nothing
+  if (facts.isSymbolicLink()) return false; // its mode has no effect
   const isSticky = facts.isDirectory() && (facts.mode & 0o1000) !== 0;
   return (facts.mode & bit) !== 0 && !isSticky;
 }
 
-/** What decides what is at the path: every folder on the way, every link, and what is there at last. */
+/** The levels that decide the file at the path: every folder on the way, every link, and the final file. */
 function levelsTo(asked: string): Level[] {
   let place = path.parse(asked).root;
   const levels: Level[] = [{ place, facts: fs.lstatSync(place) }];

@@ -1,5 +1,5 @@
-// What was typed in `lantern chat`, in a private file of the data folder: one JSON string for each text, so that it may have many lines.
-// Every text is one append, so that several chats can write at once; what is damaged is left out. The file is bounded: a full one
+// The texts typed in `lantern chat`, in a private file of the data folder: one JSON string for each text, so that it may have many
+// lines. Every text is one append, so that several chats can write at once; damaged lines are left out. The file is bounded: a full one
 // becomes the older of two, and replaces the one before.
 
 import * as fs from "node:fs";
@@ -10,7 +10,7 @@ import { homeFolder, pathReasonOf } from "./node-path-errors.ts";
 import { makePrivateFolder, privateFileMode, tightenFile } from "./node-private.ts";
 
 export interface TypedTexts {
-  /** The last is the newest. Never fails: what cannot be read is left out. */
+  /** The last is the newest. Never fails: unreadable lines are left out. */
   read(): Promise<string[]>;
   add(text: string): Promise<void>;
 }
@@ -20,7 +20,7 @@ const fullBytes = 512 * 1024;
 /** A longer text is not kept: it would displace the others. */
 const mostBytes = 64 * 1024;
 const mostTexts = 1000;
-/** Whoever held it for so long was killed. */
+/** A lock held for this long belongs to a killed process. */
 const staleLockMs = 60_000;
 
 const { O_APPEND, O_CREAT, O_WRONLY, O_RDONLY, O_NONBLOCK = 0 } = fs.constants;

@@ -1,13 +1,13 @@
-// SQLite's write-ahead log as bytes (https://sqlite.org/fileformat2.html#walformat). SQLite reads a log up to the first frame whose
-// checksum is wrong and drops the rest without a word; this says whether there was a rest.
+// SQLite's write-ahead log as bytes (https://sqlite.org/fileformat2.html#walformat). SQLite reads a log up to the first frame with
+// a wrong checksum and silently drops the rest; this code finds whether there was a rest.
 
-/** What is in a log file. */
+/** The contents of a log file. */
 export interface WalFacts {
   /** The salts of its header as one text: each generation of a log has its own. */
   readonly salts: string;
   /** Whether SQLite reads it at all. */
   readonly isHeaderSound: boolean;
-  /** Where the last sound transaction ends. */
+  /** The end of the last sound transaction. */
   readonly end: number;
   /** Frames of its generation after the first unsound one, that one included. SQLite drops them. */
   readonly droppedFrames: number;
@@ -97,7 +97,7 @@ export class WalEnd {
   #salts = "";
   #end = headerBytes;
 
-  /** `read`: from the log at a place; returns how many bytes it got. */
+  /** `read`: reads the log at an offset; returns the number of bytes it got. */
   constructor(read: (into: Uint8Array, at: number) => number) {
     this.#read = read;
   }

@@ -25,6 +25,9 @@ import { filesModelSource } from "./sources/blob.ts";
 import { httpModelSource } from "./sources/http-range.ts";
 import { nodeModelSource } from "./sources/node-file.ts";
 
+/** The function that scripts/kept-code.js puts there, if this is a bundle. */
+const keepCode: unique symbol = Symbol.for("lantern.keepCode");
+
 export const nodePlatform: Platform = {
   name: "node",
   cores: availableParallelism(),
@@ -51,12 +54,13 @@ export const nodePlatform: Platform = {
   cpuTopology: async () => (await import("./node-cpus.ts")).nodeCpuTopology(),
   startThread,
   enginePort,
-  breathe: () => new Promise((resolve) => setImmediate(resolve)),
+  yieldThread: () => new Promise((resolve) => setImmediate(resolve)),
   now: () => performance.now(),
+  keepCode: () => (globalThis as { [keepCode]?: () => void })[keepCode]?.(),
   heapBytes: () => getHeapStatistics().used_heap_size,
 };
 
-/** On macOS, free memory does not include what the system would release at once, so all memory counts there. */
+/** On macOS, free memory does not include memory that the system would release at once, so all memory counts there. */
 function availableMemory(): number {
   const canTell = process.platform === "linux" || process.platform === "win32";
   return canTell ? process.availableMemory() : totalmem();
@@ -143,10 +147,11 @@ function threadFlags(isText: boolean): WorkerOptions {
   return isInherited ? { execArgv: [] } : {};
 }
 
-/** The file of a thread's code: the source, or its bundle (scripts/bundle.js). */
+/** The file of a thread's code: the source, or its bundle (scripts/bundle.js), which other bundles lie beside. */
 function threadFile(entry: ThreadEntry): URL {
-  const isSource = import.meta.url.endsWith(".ts");
-  return new URL(isSource ? `../threads/${entry}.ts` : `../start/${entry}.mjs`, import.meta.url);
+  const here = import.meta.url;
+  if (here.endsWith(".ts")) return new URL(`../threads/${entry}.ts`, here);
+  return new URL(`${here.endsWith(".mjs") ? "." : "../../start"}/${entry}.mjs`, here);
 }
 
 function enginePort(): EnginePort {

@@ -7,7 +7,7 @@ export interface OutputFile {
   write(bytes: Uint8Array): Promise<void>;
   /** Call when everything is written: renames the file to its final name. */
   finish(): Promise<void>;
-  /** Removes what was written; an existing file stays as it was. Does nothing after finish(). */
+  /** Removes the written part; an existing file stays as it was. Does nothing after finish(). */
   discard(): Promise<void>;
 }
 
@@ -18,7 +18,7 @@ export interface OutputFileOptions {
   isPrivate?: boolean;
   /** The final size, if known: a disk without enough room is refused immediately. */
   bytes?: number;
-  /** Inputs that are being read: none of them may be replaced, whatever `replace` says. */
+  /** Inputs that are being read: none of them may be replaced, at any value of `replace`. */
   inputs: readonly InputFiles[];
 }
 
@@ -26,7 +26,7 @@ export interface OutputFileOptions {
 export interface OwnFiles {
   /** "saved state of Lantern" */
   readonly what: string;
-  /** How many bytes are looked at. */
+  /** The number of bytes that are looked at. */
   readonly bytes: number;
   isOwn(first: Uint8Array): boolean;
 }

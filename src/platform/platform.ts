@@ -1,5 +1,5 @@
-// The interface between Lantern and the machine it runs on. node.ts and browser.ts implement it; nothing outside this
-// folder touches node:*, navigator, Worker or process.
+// The interface between Lantern and the machine it runs on. node.ts and browser.ts implement it; code outside this folder never touches
+// node:*, navigator, Worker or process.
 
 import type { CpuTimes } from "../base/machine-load.ts";
 import type { BlockFolders } from "./block-files.ts";
@@ -21,34 +21,34 @@ export interface ByteSource {
   close(): Promise<void>;
 }
 
-/** Where bytes lie in an open local file. */
+/** The location of bytes in an open local file. */
 export interface FilePart {
   /** For ReadAt, until the source is closed. */
   readonly descriptor: number;
   readonly offset: number;
 }
 
-/**
- * Reads bytes of a file on this thread; returns how many, which may be fewer than the target holds. 0: the file ends
- * there.
- */
+/** Reads bytes of a file on this thread; returns their number, which may be smaller than the target. 0: the file ends there. */
 export type ReadAt = (descriptor: number, target: Uint8Array, position: number) => number;
 
-/** An open local file whose bytes are read again and again. */
+/** An open local file with bytes that are read again and again. */
 export interface DirectFile {
   /** For ReadAt, until close(). */
   readonly descriptor: number;
   /** Reads bypass the system's cache of files: they begin and end at multiples of 4096, in the file and in memory. */
   readonly isDirect: boolean;
-  /** Reads without blocking this thread; returns how many bytes. */
+  /** Reads without blocking this thread; returns the number of bytes. */
   read(target: Uint8Array, position: number): Promise<number>;
-  /** What has changed since it was opened, as a clause; undefined: nothing. */
+  /** The change since it was opened, as a clause; undefined: it is unchanged. */
   changed(): string | undefined;
   close(): void;
 }
 
-/** Opens the file of a descriptor once more, past the system's cache of files where that works. */
-export type OpenDirect = (descriptor: number) => DirectFile;
+/**
+ * Opens the file of a descriptor once more: past the system's cache of files where that works, or `buffered` by it, which has the bytes
+ * that other processes read and drops them if memory is short.
+ */
+export type OpenDirect = (descriptor: number, buffered?: boolean) => DirectFile;
 
 /**
  * A model as a set of named files: a GGUF (and its splits), a Hugging Face folder, a llama2.c pair. The same for a
@@ -100,7 +100,7 @@ export interface SmallFiles {
   place(name: string): string;
   /** undefined if there is none. Rejects if it exists and cannot be read. */
   read(name: string): Promise<string | undefined>;
-  /** Atomic. Rejects if nothing can be stored. */
+  /** Atomic. Rejects if it cannot store files. */
   write(name: string, text: string): Promise<void>;
 }
 
@@ -137,25 +137,25 @@ export interface NativeHost {
   bind(cpus: readonly number[]): string | undefined;
   /** The address of a memory. It must not move: a WebAssembly.Memory of fixed size, or a SharedArrayBuffer. */
   address(memory: ArrayBufferLike): number;
-  /** Where code is kept from run to run; undefined: nowhere, as where the sources may change at any time. */
+  /** The folder in which code is kept from run to run; undefined: none, as when the sources may change at any time. */
   readonly kept?: KeptFiles | undefined;
 }
 
-/** Small files that nobody but this user could have written. */
+/** Small files that no other user could have written. */
 export interface KeptFiles {
-  /** Names the sources that this run is of: what others wrote is not the same. */
+  /** The name of the sources of this run: files that others wrote have another. */
   readonly sources: string;
   /** The whole content as it was written; undefined: there is none, or it is damaged, or another user could have changed it. */
   read(name: string): Uint8Array<ArrayBuffer> | undefined;
-  /** Replaces it, or does nothing where that is not possible. */
+  /** Replaces it, or does nothing if that is not possible. */
   write(name: string, content: Uint8Array<ArrayBuffer>): void;
 }
 
 /** The CPUs of the machine, by the system's numbers. */
 export interface CpuTopology {
-  /** Those that this process may use, ascending. */
+  /** The CPUs that this process may use, ascending. */
   readonly allowed: readonly number[];
-  /** Those of each NUMA node that has any; one entry where the system reports no nodes. */
+  /** The CPUs of each NUMA node that has any; one entry if the system reports no nodes. */
   readonly nodes: readonly (readonly number[])[];
   /** The one that the calling thread ran on. */
   readonly current?: number | undefined;
@@ -184,7 +184,7 @@ export interface Platform {
   smallFiles(): SmallFiles;
   /** Bytes that a model may take now without displacing others; undefined where the platform does not report it. */
   availableMemory(): number | undefined;
-  /** How long the cores and this process have worked; undefined where the platform does not report it. */
+  /** The working times of the cores and of this process; undefined if the platform does not report them. */
   cpuTimes(): CpuTimes | undefined;
   openModelSource(spec: SourceSpec): Promise<ModelSource>;
   /** Whether there is a file or folder of this name. */
@@ -213,8 +213,10 @@ export interface Platform {
   startThread(entry: ThreadEntry): EngineThread;
   enginePort(): EnginePort;
   /** Lets pending messages in, between two batches of the engine. */
-  breathe(): Promise<void>;
+  yieldThread(): Promise<void>;
   now(): number;
+  /** Keeps the code compiled on this thread for the next start; undefined if the platform does that itself, or cannot. */
+  keepCode?: () => void;
   /** Size of this thread's JavaScript heap; undefined where the platform does not report it. */
   heapBytes(): number | undefined;
 }

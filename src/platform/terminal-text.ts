@@ -2,10 +2,10 @@
 // sequences, which set the title, move the cursor over printed text, or make the terminal type answers into the shell.
 // On a terminal they are made visible; in a pipe, text is left as it is.
 
-/** The escape sequences of Lantern's own colours (src/cli/text.ts). */
+/** The escape sequences of Lantern's own colours (apps/cli/text.ts). */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: ESC begins them
 const ours = /\x1b\[(?:[12]|22|3[129])m/y;
-/** How a line that overwrites itself (progress) starts and ends. */
+/** The start and the end of a line that overwrites itself (progress). */
 const lineStart = "\r";
 const lineEnd = "\x1b[K";
 

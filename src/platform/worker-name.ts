@@ -1,5 +1,5 @@
-// What this worker was started for, from the name that browser.ts gave it. A separate file, because a worker asks
-// before it loads anything else.
+// The purpose of this worker, from the name that browser.ts gave it. A separate file, because a worker asks before it loads
+// anything else.
 
 import { byName } from "../base/by-name.ts";
 import type { ThreadEntry } from "./platform.ts";

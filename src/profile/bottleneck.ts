@@ -1,4 +1,4 @@
-// One sentence on where a phase spends its time: the largest shares, at most three, and for an op how close it is to
+// Sums up a phase's time in one sentence: the largest shares, at most three, and for an op how close it is to
 // the hardware's limit.
 
 import type { PhaseProfile } from "../api/api.ts";

@@ -1,4 +1,4 @@
-// The tables of calls and copies of a report, from what the engine and the backends recorded (base/call-table.ts).
+// The tables of calls and copies of a report, from the records of the engine and the backends (base/call-table.ts).
 
 import type { CallRow, CopyRow, ProfileReport } from "../api/api.ts";
 import type { BackendCall } from "../backends/backend.ts";
@@ -33,7 +33,7 @@ function callRow(call: BackendCall): CallRow {
   };
 }
 
-/** Copies of one direction, by whatever call. */
+/** Copies of one direction, by any call. */
 function copyRow(calls: readonly BackendCall[]): CopyRow {
   const sum = (of: (call: BackendCall) => number): number =>
     calls.reduce((total, call) => total + of(call), 0);

@@ -1,4 +1,4 @@
-// How much JavaScript heap the engine's thread allocates per batch, besides tensors, of which the decode loop
+// Measures the JavaScript heap that the engine's thread allocates per batch, besides tensors, of which the decode loop
 // allocates none. The heap size is read once per batch. A batch in which it shrank (a garbage collection) is not
 // counted.
 
@@ -6,7 +6,7 @@ import type { BatchPhase } from "../backends/backend.ts";
 
 export class HeapWatch {
   readonly #used: () => number | undefined;
-  /** What reading the heap size allocates itself. */
+  /** Bytes that a reading of the heap size allocates itself. */
   readonly #ownBytes: number;
   readonly #totals: Readonly<Record<BatchPhase, { bytes: number; batches: number }>> = {
     prompt: { bytes: 0, batches: 0 },
@@ -14,7 +14,7 @@ export class HeapWatch {
   };
   #last: number | undefined;
 
-  /** `used` returns undefined where the platform does not report it. */
+  /** `used` returns undefined if the platform does not report it. */
   constructor(used: () => number | undefined) {
     this.#used = used;
     const looks = Array.from({ length: 8 }, () => used() ?? 0);

@@ -1,15 +1,16 @@
 // The engine's stopwatch. A lap ends where the next one starts, so all time between resume() and pause() is counted.
 // It knows no threads and no ops; those are in the backend's profile (BackendProfile).
 //
-// Generations that take turns share one stopwatch: the engine has one thread, and whoever ends a lap has used it.
+// Concurrent generations share one stopwatch: the engine has one thread, and a lap belongs to the generation that ends
+// it.
 
 import type { BatchPhase } from "../backends/backend.ts";
 import { CallTable } from "../base/call-table.ts";
 import { HeapWatch } from "./heap.ts";
 
 /**
- * What the engine spends its time on. "start": its thread starts and loads its code; "request": template, tokenizing, and other work before a generation starts;
- * "batch": the backend computes.
+ * Kinds of work that the engine spends time on. "start": its thread starts and loads its code; "request": template, tokenizing, and other work before a
+ * generation starts; "batch": the backend computes.
  */
 export const lapKinds = [
   "start",
@@ -51,13 +52,13 @@ export class Laps {
   /** Running requests. */
   #active = 0;
 
-  /** `heapBytes` returns the size of the thread's heap, or undefined where the platform does not report it. */
+  /** `heapBytes` returns the size of the thread's heap, or undefined if the platform does not report it. */
   constructor(now: () => number, heapBytes: () => number | undefined = () => undefined) {
     this.#now = now;
     this.#heap = new HeapWatch(heapBytes);
   }
 
-  /** A request starts: time counts from now, or from so many ms ago, if it did not already. */
+  /** A request starts: time counts from now, or from `ago` ms earlier, unless the stopwatch runs already. */
   resume(ago: number = 0): void {
     if (this.#active++ > 0) return;
     this.#heap.pause();

@@ -4,7 +4,8 @@
 // Times of ops are averages over the threads: two threads that are busy with an op for 1 ms each make 1 ms of the
 // phase. An op's rate and its fraction of the limit count only the time in which it was computed, without waiting.
 
-import type { PhaseProfile, ProfileReport, ProfileRow } from "../api/api.ts";
+import type { PhaseProfile, ProfileReport, ProfileRow, SideReport } from "../api/api.ts";
+import type { Device, Work } from "../api/rates.ts";
 import type {
   BackendProfile,
   BatchPhase,
@@ -15,8 +16,7 @@ import type {
 import type { KvDType } from "../dtypes/kv-types.ts";
 import { nodeCost } from "../graph/cost.ts";
 import type { GraphNode } from "../graph/graph.ts";
-import type { Device } from "../limits/device.ts";
-import { limitOf, type Work } from "../limits/roofline.ts";
+import { limitOf } from "../limits/roofline.ts";
 import { bottleneckOf } from "./bottleneck.ts";
 import { callTables } from "./calls.ts";
 import type { LapKind, Laps } from "./laps.ts";
@@ -27,12 +27,13 @@ export interface ProfileInput {
   readonly laps: Laps;
   /** undefined: the backend records nothing, so a batch is not broken down. */
   readonly recorded: BackendProfile | undefined;
-  /** The device whose limits apply; undefined: not known, and no limits are reported. */
-  readonly device: Device | undefined;
+  /** The devices whose limits apply, one for each side; undefined: not known, and no limits are reported. */
+  readonly devices: readonly Device[] | undefined;
 }
 
 export function profileReport(input: ProfileInput): ProfileReport {
-  const { laps, recorded, threads, device } = input;
+  const { laps, recorded, threads, devices = [] } = input;
+  const sides = sideReports(input);
   const totalMs = laps.sectionMs("load");
   const packMs = recorded?.packMs ?? 0;
   const phases = (["prompt", "generation"] as const)
@@ -54,7 +55,9 @@ export function profileReport(input: ProfileInput): ProfileReport {
       ...laps.calls.records().map((call) => ({ ...call, by: "engine" })),
       ...(recorded?.calls ?? []),
     ]),
-    device: device?.source,
+    // Time that two devices share belongs to neither.
+    device: devices.length === 1 ? devices[0]!.source : undefined,
+    ...(sides && { sides }),
     bottleneck: longest?.summary ?? "nothing was run yet",
     ...(recorded?.notes && { notes: [...recorded.notes] }),
   };
@@ -83,7 +86,7 @@ const betweenKinds: readonly (readonly [LapKind, keyof PhaseProfile["between"]])
 function phaseProfile(phase: BatchPhase, input: ProfileInput): PhaseProfile {
   const { laps, recorded } = input;
   const times = recorded?.phases[phase];
-  const parts = recorded && times ? measureParts(recorded.parts, times, input) : [];
+  const parts = measuredSides(phase, input).flat();
   const ms = laps.sectionMs(phase);
   const batchMs = times?.batchMs ?? laps.ms(phase, "batch");
   const threads = threadTimes(times);
@@ -144,10 +147,39 @@ interface MeasuredPart extends ProfiledPart, Work {
   readonly limitMs: number;
 }
 
+/** The parts of each side that computes. */
+function measuredSides(phase: BatchPhase, input: ProfileInput): MeasuredPart[][] {
+  const { recorded, devices, kvType } = input;
+  if (!recorded) return [];
+  const sides = recorded.sides?.map(({ profile }) => profile) ?? [recorded];
+  // With two sides, the work of one thread of one side does not count as alone.
+  const isOnly = sides.length === 1;
+  return sides.map(({ parts, phases }, side) => {
+    const device = devices?.length === sides.length ? devices[side] : undefined;
+    const measured = measureParts(parts, phases[phase], kvType, device);
+    return isOnly ? measured : measured.map((part) => ({ ...part, isAlone: false }));
+  });
+}
+
+/** Undefined if one backend computes everything. */
+function sideReports(input: ProfileInput): SideReport[] | undefined {
+  const { recorded, devices, laps } = input;
+  const phases = (["prompt", "generation"] as const).filter((one) => laps.sectionMs(one) > 0);
+  return recorded?.sides?.map(({ name }, side) => ({
+    name,
+    device: devices?.length === recorded.sides!.length ? devices[side]!.source : undefined,
+    phases: phases.map((phase) => {
+      const { ms, limit } = rowOf(name, measuredSides(phase, input)[side]!, 0);
+      return { phase, computeMs: ms, limit };
+    }),
+  }));
+}
+
 function measureParts(
   parts: readonly ProfiledPart[],
   times: PhaseTimes,
-  { kvType, device }: ProfileInput,
+  kvType: KvDType,
+  device: Device | undefined,
 ): MeasuredPart[] {
   return parts.map((part, index) => {
     const total = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
@@ -173,7 +205,7 @@ function measureParts(
       ...limits,
       calls,
       ms: average(times.busyMs.map((busy) => busy[index]!)),
-      leaderMs: times.busyMs[0]![index]!,
+      leaderMs: times.busyMs[0]?.[index] ?? 0,
     };
   });
 }

@@ -1,5 +1,5 @@
-// Loads a draft model beside a model that is loaded already, on the same thread: another engine, whose options are those of
-// the model where nothing else was asked for. Its memory counts beside what the model may still fill.
+// Loads a draft model beside a model that is loaded already, on the same thread: another engine, with the model's options unless
+// others were asked for. Its memory counts beside the memory that the model may still fill.
 
 import { LanternError } from "../base/errors.ts";
 import type { Engine } from "../engine/engine.ts";
@@ -11,7 +11,7 @@ import type { Platform } from "../platform/platform.ts";
 /** A draft model up to this size computes on one thread: barriers would take longer than its matmuls. */
 const SMALL_BYTES = 8e6;
 
-/** `load` loads a model; `reservedBytes` are not available to it, though nobody has touched them yet. */
+/** `load` loads a model; `reservedBytes` are not available to it, though they are not in use yet. */
 export async function loadDraft(
   target: Engine,
   request: OpenRequest,
@@ -36,12 +36,15 @@ export async function loadDraft(
         chatTemplate: undefined,
         profile: false,
         mtp: false,
-        // Predictors are of one model.
+        exact: request.exact ?? false, // its bits change no text
+        // Predictors belong to one model.
         sparse: request.sparse === "predict" ? "auto" : request.sparse,
         predictors: undefined,
         overrideTensors: undefined,
         cpuExperts: undefined,
         expertSlots: undefined,
+        hotNeurons: undefined,
+        opOffload: false,
         cacheRamBytes: 0,
         cacheDiskBytes: 0,
         cores: undefined,

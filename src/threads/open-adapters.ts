@@ -1,11 +1,13 @@
-// Opens the files of adapters beside that of their model, so that whoever reads the model's tensors reads theirs as well.
+// Opens the files of adapters beside their model's file, so that a reader of the model's tensors reads theirs as well.
 
+import { FormatError } from "../base/errors.ts";
 import { type AdapterPart, adapterTensor } from "../engine/engine-parts.ts";
 import type { OpenRequest } from "../engine/protocol.ts";
 import { weightsFingerprint } from "../formats/fingerprint.ts";
+import { openGguf } from "../formats/gguf/open-gguf.ts";
 import type { ModelFile, TensorInfo } from "../formats/model-file.ts";
-import { openModelFile } from "../formats/open-model-file.ts";
 import { currentPlatform } from "../platform/current.ts";
+import type { ModelSource } from "../platform/platform.ts";
 
 export interface OpenedAdapter {
   readonly file: ModelFile;
@@ -15,13 +17,13 @@ export interface OpenedAdapter {
 /** Samples of an adapter that name its weights. */
 const SAMPLES = 100;
 
-/** All of them, or none: after an error, none stays open. */
+/** Opens all files, or none: after an error, none stays open. */
 export async function openAdapterFiles({ adapters = [] }: OpenRequest): Promise<OpenedAdapter[]> {
   const platform = await currentPlatform();
   const opened: OpenedAdapter[] = [];
   try {
     for (const { spec, path, scale } of adapters) {
-      const file = await openModelFile(await platform.openModelSource(spec));
+      const file = await openAdapterFile(await platform.openModelSource(spec));
       const { name, metadata, tensors } = file;
       const part = { name, path, metadata, tensors, scale, fingerprint: "" };
       opened.push({ file, part });
@@ -32,6 +34,15 @@ export async function openAdapterFiles({ adapters = [] }: OpenRequest): Promise<
     for (const { file } of opened) await file.close();
     throw error;
   }
+}
+
+async function openAdapterFile(source: ModelSource): Promise<ModelFile> {
+  if (source.main !== undefined) return await openGguf(source, source.main);
+  throw new FormatError("adapter", {
+    ...{ file: source.name, field: "path", got: "a folder" },
+    expected:
+      "a GGUF file with an adapter (llama.cpp's convert_lora_to_gguf.py makes one of a PEFT folder)",
+  });
 }
 
 /** The model's file with the tensors of its adapters, which are read from theirs. */

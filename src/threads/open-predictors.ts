@@ -1,4 +1,4 @@
-// Opens the predictors of a model (docs/sparse.md): a file beside it, or tensors of its own.
+// Opens the predictors of a model (docs/use/sparse.md): a file beside it, or tensors of its own.
 
 import type { Backend } from "../backends/backend.ts";
 import { ModelError, UsageError } from "../base/errors.ts";
@@ -12,13 +12,13 @@ import { currentPlatform } from "../platform/current.ts";
 import { withTensorsOf } from "./open-adapters.ts";
 
 interface OpenedPredictors {
-  /** undefined: nothing is predicted. */
+  /** undefined: no neurons are predicted. */
   readonly part: PredictorPart | undefined;
-  /** What is added to the name of the weights: state of a model with other predictors is not its own. */
+  /** The addition to the name of the weights: state of a model with other predictors is not its own. */
   readonly fingerprint: string;
   /** The model's file with their tensors. */
   with(model: ModelFile): ModelFile;
-  /** `weights` names those of the model. */
+  /** `weights` names the model's weights. */
   warnings(weights: () => Promise<string>): Promise<string[]>;
   close(): Promise<void>;
 }
@@ -61,7 +61,7 @@ export async function openPredictors(
       with: (own) => withTensorsOf(own, [{ file, nameOf: predictorTensor }]),
       warnings: async (weights) => {
         const fitted = metadata.string(FITTED_FOR);
-        // Of a model behind a URL, fewer samples are taken.
+        // A model behind a URL gets fewer samples.
         const isKnown = fitted !== undefined && spec.kind !== "url";
         if (!isKnown || fitted === (await weights())) return [];
         return [
@@ -76,7 +76,7 @@ export async function openPredictors(
   }
 }
 
-/** Throws where predictors would change the text and nothing could be left out. */
+/** Throws if predictors would change the text while no neurons could be left out. */
 export function checkPredicted({ adapters }: OpenRequest, usesGpu: boolean): void {
   if (usesGpu) {
     throw new UsageError(
@@ -92,6 +92,6 @@ export function checkPredicted({ adapters }: OpenRequest, usesGpu: boolean): voi
 export function checkLeftOut(backend: Backend): void {
   if (backend.neurons?.()) return;
   throw new ModelError(
-    "predictors: none of the model's neurons can be left out: their type has no neuron rows or columns, or weights stay on disk, or the level is below 3 (docs/sparse.md). Quantize the model to Q4_0 or Q8_0, or open it without predictors",
+    "predictors: none of the model's neurons can be left out: their type has no neuron rows or columns, or weights stay on disk, or the level is below 3 (docs/use/sparse.md). Quantize the model to Q4_0 or Q8_0, or open it without predictors",
   );
 }

@@ -2,11 +2,21 @@
 // tables, and hands the loaded engine to the host (engine/host.ts).
 
 import type { Backend, WeightFiles } from "../backends/backend.ts";
+import { layersAdvice } from "../backends/split/divide.ts";
 import type { BackendRequest } from "../backends/table.ts";
-import { AbortedError, FormatError, messageOf, SourceError, UsageError } from "../base/errors.ts";
+import {
+  AbortedError,
+  DeviceMemoryError,
+  FormatError,
+  MemoryError,
+  messageOf,
+  SourceError,
+  UsageError,
+} from "../base/errors.ts";
 import { hex, sha256 } from "../base/sha256.ts";
 import { show } from "../base/show.ts";
 import { kvDTypeOf } from "../dtypes/kv-types.ts";
+import { deviceLayers } from "../engine/device-layers.ts";
 import { Engine, type EngineOptions, type LoadWatch } from "../engine/engine.ts";
 import type { EngineParts } from "../engine/engine-parts.ts";
 import { serveEngine, startMs } from "../engine/host.ts";
@@ -27,10 +37,13 @@ import { currentPlatform } from "../platform/current.ts";
 import type { ByteSource, EnginePort, SourceSpec } from "../platform/platform.ts";
 import { Laps } from "../profile/laps.ts";
 import { explainedDefault } from "../tune/default-notes.ts";
+import type { ExactChoice } from "../tune/exact-choice.ts";
 import type { GivenTune } from "../tune/given.ts";
-import { SparseChoice } from "../tune/sparse-choice.ts";
+import type { HotChoice } from "../tune/hot-choice.ts";
+import { SparseChoice, TRIAL_TEXT } from "../tune/sparse-choice.ts";
 import { GPU_TUNE_FILE, isGpuFile, tuneFileOf } from "../tune/tune-target.ts";
 import type { TunedUse } from "../tune/use.ts";
+import { exactChoice, gpuName, hotChoice } from "./choose-division.ts";
 import { type OpenedAdapter, openAdapterFiles, withAdapters } from "./open-adapters.ts";
 import { checkLeftOut, checkPredicted, NO_PREDICTORS, openPredictors } from "./open-predictors.ts";
 import type { SpareThreads } from "./spare-threads.ts";
@@ -41,8 +54,9 @@ const platform = await currentPlatform();
 export function serve(port: EnginePort, spares: SpareThreads): void {
   serveEngine(port, {
     load: (request, watch) => loadAll(request, watch, spares).finally(() => spares.end()),
-    breathe: platform.breathe,
+    yieldThread: platform.yieldThread,
     now: platform.now,
+    beforeEnd: platform.keepCode,
     states: {
       create:
         platform.createOutputFile &&
@@ -87,8 +101,9 @@ async function loadAll(
 }
 
 /**
- * With the GPU layers that there can be. A GPU that "auto" has taken and that fails, for an op that it does not have, say, is a warning:
- * nobody has demanded it.
+ * Loads with the GPU layers that fit. A GPU may turn out to have too little memory only after it gave the requested amount, as when the
+ * first batch is computed: then "auto" continues with fewer layers, and a requested number is refused with the number that was loaded
+ * instead.
  */
 async function load(
   request: OpenRequest,
@@ -96,27 +111,53 @@ async function load(
   spares: SpareThreads,
   reservedBytes = 0,
 ): Promise<Engine> {
+  const isAuto = request.gpuLayers === "auto" || request.gpuFor === "auto";
+  let asked = request;
+  for (let refused: DeviceMemoryError | undefined; ; ) {
+    try {
+      const engine = await loadSomewhere(asked, watch, spares, reservedBytes);
+      if (isAuto || !refused) return engine;
+      const { layers, all } = deviceLayers(engine.info.backend.placement);
+      engine.dispose();
+      await engine.ended();
+      throw new MemoryError(`${refused.message}. ${layersAdvice(layers, all)}`, { cause: refused });
+    } catch (error) {
+      if (!(error instanceof DeviceMemoryError) || !error.layers) throw error;
+      refused ??= error;
+      const { gpuFor: _, ...rest } = asked;
+      asked = { ...rest, gpuLayers: "auto", mostGpuLayers: error.layers - 1 };
+    }
+  }
+}
+
+/** The failure of a GPU that "auto" has taken, for a missing op, say, is a warning: it was not demanded. */
+async function loadSomewhere(
+  request: OpenRequest,
+  watch: LoadWatch,
+  spares: SpareThreads,
+  reservedBytes: number,
+): Promise<Engine> {
   const gpu = await chooseGpuLayers(request, platform);
   const { gpuLayers } = gpu;
   try {
     return await loadFaster({ ...request, gpuLayers }, watch, spares, reservedBytes, gpu);
   } catch (error) {
-    if (gpuLayers !== "auto" || isOfFile(error)) throw error;
+    if (gpuLayers !== "auto" || isOfFile(error) || error instanceof DeviceMemoryError) throw error;
     const warning = `gpuLayers: auto: the GPU could not be used, so the processor computes all layers (${messageOf(error)}). gpuLayers 0 does not try it`;
     const without = { ...gpu, warnings: [...gpu.warnings, warning] };
     return await loadFaster({ ...request, gpuLayers: 0 }, watch, spares, reservedBytes, without);
   }
 }
 
-/** Whether the processor would meet the same. */
+/** Whether the processor would fail with the same error. */
 function isOfFile(error: unknown): boolean {
   const kinds = [AbortedError, SourceError, FormatError];
   return kinds.some((kind) => error instanceof kind);
 }
 
 /**
- * Again where what was loaded is not what is faster (tune/sparse-choice.ts). `reservedBytes`: of the memory, what a model that is loaded
- * already may still fill.
+ * Loads again if the other choice is faster (tune/sparse-choice.ts). `reservedBytes`: the memory that a model that is loaded already may
+ * still fill.
  */
 async function loadFaster(
   request: OpenRequest,
@@ -125,27 +166,58 @@ async function loadFaster(
   reservedBytes: number,
   gpu: GpuChoice,
 ): Promise<Engine> {
-  const choice = sparseChoice(request);
-  let engine = await loadOnce(request, watch, spares, reservedBytes, choice, gpu);
+  const choices = {
+    choice: await sparseChoice(request),
+    exact: await exactChoice(request, platform),
+    hot: await hotChoice(request, platform),
+  };
+  const { exact, hot } = choices;
+  const loadAs = (how: LoadWatch) => loadOnce(request, how, spares, reservedBytes, choices, gpu);
+  const tryLoad = async (how: LoadWatch): Promise<Engine> => {
+    try {
+      return await loadAs(how);
+    } catch (error) {
+      // Exact kernels and hot neurons were not asked for: a model that has none is loaded without.
+      if (isOfFile(error)) throw error;
+      const isFull = error instanceof DeviceMemoryError; // load() tries fewer layers, with the same bits
+      if (exact?.wanted && !isFull) await exact.refused(messageOf(error));
+      else if (hot?.wanted !== undefined) await hot.refused(messageOf(error));
+      else throw error;
+      return await loadAs(how);
+    }
+  };
+  let engine = await tryLoad(watch);
   const quietly = { ...watch, progress: () => {} };
-  while (choice?.mustReload) {
+  while (Object.values(choices).some((one) => one?.mustReload)) {
     engine.dispose();
     await engine.ended();
-    engine = await loadOnce(request, quietly, spares, reservedBytes, choice, gpu);
+    engine = await tryLoad(quietly);
   }
   return engine;
 }
 
-/** What measures whether neurons are left out; undefined: the request says so. What comes over HTTP is not loaded twice. */
-function sparseChoice({ sparse, spec, backend = "cpu", ...asked }: OpenRequest) {
-  const isHere = backend === "cpu" && !asked.gpuLayers && asked.gpuFor === undefined;
+/** The measurement that decides whether neurons are left out; undefined: the request decides. A model over HTTP is not loaded twice. */
+async function sparseChoice({ sparse, spec, backend = "cpu", ...asked }: OpenRequest) {
+  const { gpuLayers, gpuFor, overrideTensors, cpuExperts, expertSlots, hotNeurons } = asked;
+  const others = [gpuFor, overrideTensors, cpuExperts, expertSlots];
+  const isPlain = backend === "cpu" && others.every((other) => other === undefined);
   // Adapters read the values of all neurons.
-  if (sparse !== "auto" || spec.kind === "url" || !isHere || asked.adapters?.length) {
+  if (sparse !== "auto" || spec.kind === "url" || !isPlain || asked.adapters?.length) {
     return undefined;
   }
-  const machine = `${platform.cpu()}, ${asked.native ? "machine code" : "WebAssembly"}`;
+  const kernels = asked.native ? "machine code" : "WebAssembly";
+  const gpu = gpuLayers || hotNeurons ? await gpuName(platform) : undefined;
+  const beside = gpu && `, ${gpuLayers} layers, ${hotNeurons ?? "no"} hot neurons on ${gpu}`;
+  const machine = `${platform.cpu()}, ${kernels}${beside ?? ""}`;
   const { now, availableMemory } = platform;
   return new SparseChoice({ files: platform.smallFiles(), now, availableMemory, machine });
+}
+
+/** The measurements of a model while it is loaded, for choices that the request leaves open. */
+interface Choices {
+  readonly choice: SparseChoice | undefined;
+  readonly exact: ExactChoice | undefined;
+  readonly hot: HotChoice | undefined;
 }
 
 async function loadOnce(
@@ -153,7 +225,7 @@ async function loadOnce(
   watch: LoadWatch,
   spares: SpareThreads,
   reservedBytes: number,
-  choice: SparseChoice | undefined,
+  { choice, exact, hot }: Choices,
   gpu: GpuChoice,
 ): Promise<Engine> {
   const kvType = kvDTypeOf(request.kvType);
@@ -176,8 +248,15 @@ async function loadOnce(
     const native = typeof level.native === "string" ? undefined : level.native;
     const given = request.tuneFile && (await givenTune(request.tuneFile));
     const choices = await measured(native?.target, given !== undefined);
-    const tuned = request.tuned
-      ? await choices?.measuredTuning(platform, file, request.threads, native, given)
+    const tuned: TunedUse | undefined = request.tuned
+      ? await choices?.measuredTuning(
+          platform,
+          file,
+          request.threads,
+          native,
+          given,
+          request.explainTokens,
+        )
       : { notes: ["kernels: defaults; tuning is switched off"] };
     const asked = backendRequest(request, level, tuned ?? { notes: [untuned] }, bound);
     const { threads } = asked;
@@ -188,8 +267,16 @@ async function loadOnce(
       adapters.length === 0 && (request.sparse === true || predicted.part !== undefined);
     if (request.sparse === true && !isSparse) notes.push("neurons: adapters read all of them");
     await choice?.begin(await nameOfWeights(), threads, notes);
+    const splitNotes: string[] = [];
+    await exact?.begin(splitNotes);
+    const isExact = request.exact ?? exact?.wanted ?? false;
+    if (!isExact) await hot?.begin(await nameOfWeights(), threads, splitNotes);
+    const share = isExact ? undefined : hot?.wanted;
+    const placed =
+      share === undefined ? request : { ...request, gpuLayers: "all" as const, hotNeurons: share };
     const wanted = {
       ...asked,
+      exact: isExact,
       notes,
       sparse: choice ? choice.wanted : isSparse,
       startThread: () => spares.take(),
@@ -206,8 +293,15 @@ async function loadOnce(
       ? await choices?.measuredBatches(platform, file, { threads, native, given })
       : undefined;
     const tunedGpu: TunedGpuLookup = (facts) => gpuTuning(facts, given);
-    const lookups = request.tuned ? { tunedGpu, sides } : {};
-    const chosen = await chooseBackend(request, wanted, platform, lookups);
+    const offloadKey =
+      isRemote || platform.env("LANTERN_NO_TUNE")
+        ? undefined
+        : {
+            ...{ model: await nameOfWeights(), cpu: platform.cpu(), threads },
+            kernels: `${level.level}, ${native ? native.target : "WebAssembly"}`,
+          };
+    const lookups = request.tuned ? { tunedGpu, sides, offloadKey } : {};
+    const chosen = await chooseBackend({ ...placed, splitNotes }, wanted, platform, lookups);
     backend = chosen.backend;
     if (given && isGpuFile(given.file) && !chosen.usesGpu) {
       throw new UsageError(
@@ -242,6 +336,7 @@ async function loadOnce(
         return template;
       },
       backend,
+      ...(tuned?.isTuned && { isTuned: true }),
       ...(adapters.length > 0 && { adapters: adapters.map(({ part }) => part) }),
       ...(predicted.part && { predictors: predicted.part }),
     };
@@ -260,9 +355,11 @@ async function loadOnce(
         laps,
         cores: request.cores,
         hints: gpu.hints,
+        wantsZeros: request.sparse === true,
         warnings: [
           ...gpu.warnings,
           ...warnings,
+          ...(chosen.warnings ?? []),
           ...(await predicted.warnings(ownName)),
           ...(bound?.warnings(backend.threads) ?? []),
         ],
@@ -272,9 +369,21 @@ async function loadOnce(
         warmup: request.warmup,
         loaded: async (plan) => {
           if (predicted.part) checkLeftOut(chosen.backend);
+          const { split, offload } = chosen;
           await choice?.measure(chosen.backend, plan, encoded, watch.check);
+          if (choice?.mustReload) return; // the rest is measured with the chosen configuration
+          // First: exact kernels have no op offload, and its gain is a part of their cost.
+          await offload?.decide(watch.check);
+          await exact?.measure(chosen.backend, plan, watch.check);
+          const zeros = choice?.zeros;
+          if (!split || isExact || exact?.mustReload || zeros === undefined) return;
+          const tokens = encoded(TRIAL_TEXT);
+          const offer = () => split.hotOffer(zeros);
+          const { check } = watch;
+          const helpedFrom = offload?.backend.helpsFrom ?? Number.POSITIVE_INFINITY;
+          await hot?.measure({ backend: split, plan, tokens, check, offer, helpedFrom });
         },
-        tiers: await tierOptions(request, nameOfWeights, file.name),
+        tiers: await tierOptions(request, isExact, nameOfWeights, file.name),
         stateFacts: async () => [await nameOfWeights()],
         fingerprint: async () => {
           // The same wherever the file is; of a remote one the samples are here by now.
@@ -294,6 +403,9 @@ async function loadOnce(
     }
     return engine;
   } catch (error) {
+    if (error instanceof DeviceMemoryError) {
+      error.layers ??= deviceLayers(backend?.placement?.() ?? []).layers;
+    }
     backend?.dispose();
     await backend?.ended?.();
     throw error;
@@ -313,11 +425,12 @@ function availableBeside(reservedBytes: number): number | undefined {
 
 /** Copies of state outside of the backend, as far as they are wanted. */
 async function tierOptions(
-  { cacheRamBytes = 0, cacheDiskBytes = 0, cacheFolder, exact }: OpenRequest,
+  { cacheRamBytes = 0, cacheDiskBytes = 0, cacheFolder }: OpenRequest,
+  exact: boolean,
   nameOfWeights: () => Promise<string>,
   model: string,
 ): Promise<EngineOptions["tiers"]> {
-  // For tests, and for who wants nothing of it anywhere.
+  // For tests, and for users who want no state on any disk.
   const isForbidden = platform.env("LANTERN_NO_CACHE_DISK") && cacheFolder === undefined;
   const diskBytes = isForbidden ? 0 : cacheDiskBytes;
   if (cacheRamBytes <= 0 && diskBytes <= 0) return undefined;
@@ -332,7 +445,7 @@ async function tierOptions(
   };
 }
 
-/** What names the weights. Over HTTP each sample is a request: there, they are not made before somebody asks. */
+/** The name of the weights. Over HTTP each sample is a request: then samples are read only when the name is needed. */
 async function weightsName({ spec }: OpenRequest, file: ModelFile): Promise<() => Promise<string>> {
   if (spec.kind !== "url") {
     const known = await weightsFingerprint(file, LOCAL_SAMPLES);
@@ -348,7 +461,7 @@ async function weightsName({ spec }: OpenRequest, file: ModelFile): Promise<() =
   };
 }
 
-/** The file with its weights in the wanted type, and what is to be said of that. */
+/** The file with its weights in the wanted type, and the warnings about that. */
 async function held(
   stored: ModelFile,
   { weights }: OpenRequest,
@@ -361,7 +474,7 @@ async function held(
 }> {
   if (weights === undefined) return { file: stored, warnings: [], progress: watch.progress };
   let scanned = 0;
-  // At most so many bytes are loaded afterwards.
+  // At most this many bytes are loaded afterwards.
   const most = [...stored.tensors.values()].reduce((sum, { byteLength }) => sum + byteLength, 0);
   const progress = (done: number, total: number) => {
     scanned = total;
@@ -376,19 +489,19 @@ async function held(
   };
 }
 
-/** What lies in local files can be read by every thread. */
+/** The weights in local files, which every thread can read. */
 function weightFiles(file: ModelFile): WeightFiles | undefined {
   const { readAt, openDirect } = platform;
   const partsOf = (tensor: string) => file.filePartsOf(file.tensors.get(tensor)!);
   return readAt && { readAt, openDirect, partsOf };
 }
 
-/** What is free is left to others in part: a model that stays on disk would otherwise take all of it. */
+/** The part of free memory that a model may fill: one that stays on disk would otherwise take all of it. */
 const FREE_PART = 0.9;
 /** Threads that read weights from disk, and their code. */
 const READERS_BYTES: number = 256 << 20;
 
-/** What the model may take of the memory; undefined: it is refused where it needs more than is free. */
+/** The memory that the model may take; undefined: it is refused if it needs more than is free. */
 function ramBudget({ ramBytes, mmap }: OpenRequest): BackendRequest["ram"] {
   const free = platform.availableMemory();
   if (!mmap || (ramBytes === undefined && free === undefined)) return undefined;
@@ -399,7 +512,7 @@ function ramBudget({ ramBytes, mmap }: OpenRequest): BackendRequest["ram"] {
   return { limitBytes: most, budgetBytes: Math.min(most, left), experts };
 }
 
-/** For comparisons (docs/memory.md): how experts on disk are read. */
+/** For comparisons (docs/use/memory.md): how experts on disk are read. */
 function expertReads(): NonNullable<BackendRequest["ram"]>["experts"] {
   const name = "LANTERN_DISK_EXPERTS";
   const given = platform.env(name);
@@ -409,7 +522,7 @@ function expertReads(): NonNullable<BackendRequest["ram"]>["experts"] {
   throw new UsageError(`${name}: got "${given}", expected measured, always, never or all`);
 }
 
-/** How fast the model is read from disk. */
+/** The speed of reading the model from disk. */
 async function diskRate(file: ModelFile): Promise<number | undefined> {
   const { measureModelDisk } = await import("../machine/disk.ts");
   const [first] = file.tensors.values();
@@ -452,7 +565,7 @@ async function gpuTuning(
 
 const untuned = 'kernels: defaults, nothing was tuned here ("lantern tune")';
 
-/** Guard mode checks generated code (docs/native.md); it is loaded only when it is on. */
+/** Guard mode checks generated code (docs/inside/processors.md); it is loaded only when it is on. */
 async function guardMode(): Promise<BackendRequest["guard"]> {
   if (platform.env("LANTERN_GUARD") !== "1") return undefined;
   return (await import("../backends/cpu/guard/guard.ts")).guardMode();
@@ -469,7 +582,7 @@ async function bind({ binding }: OpenRequest): Promise<ThreadCpus | undefined> {
 
 /** The request for a backend on the processor. */
 function backendRequest(
-  { threads, profile, exact }: OpenRequest,
+  { threads, profile, explainTokens }: OpenRequest,
   { level, native }: OptLevelChoice,
   tuned: TunedUse,
   bound: ThreadCpus | undefined,
@@ -485,8 +598,7 @@ function backendRequest(
         : checkThreads(threads),
     cpusOf: bound?.cpusOf,
     profile,
-    exact,
-    choose: tuned.choose ?? explainedDefault(target),
+    choose: tuned.choose ?? explainedDefault(target, explainTokens),
     idle: tuned.idle,
     notes: bound ? [bound.note, ...tuned.notes] : tuned.notes,
   };

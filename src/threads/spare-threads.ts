@@ -1,8 +1,7 @@
-// Compute threads that start before anybody knows what they will compute: while the engine's thread still loads its own
-// code and reads the model's header. Starting a thread takes as long as reading hundreds of megabytes.
+// Spare compute threads, which start before their work is known: while the engine's thread still loads its own code and reads the
+// model's header. Starting a thread takes as long as reading hundreds of megabytes.
 //
-// How many will be needed is a guess. The backend takes them one by one, and gets new ones where they do not suffice;
-// end() ends those that nobody took.
+// Their number is a guess. The backend takes them one by one, and gets new ones if they do not suffice; end() ends the unused ones.
 
 import type { OpenRequest } from "../engine/protocol.ts";
 import type { EngineThread, Platform } from "../platform/platform.ts";
@@ -40,13 +39,13 @@ export class SpareThreads {
     return this.#spares.shift() ?? this.#platform.startThread("compute");
   }
 
-  /** Ends those that were not taken. */
+  /** Ends the threads that were not taken. */
   async end(): Promise<void> {
     await Promise.all(this.#spares.splice(0).map((thread) => thread.terminate()));
   }
 }
 
-/** Tells whoever takes the thread that it has failed, also if it did before. */
+/** Tells the thread's taker that it has failed, also if it did before. */
 function keepingFailure(thread: EngineThread): EngineThread {
   let failure: Error | undefined;
   let onFailure: ((error: Error) => void) | undefined;

@@ -14,9 +14,9 @@ export interface BpeOptions {
   merges: ReadonlyMap<string, number>;
   /** The units of a word: bytes, written in the byte alphabet, or characters. */
   units: "bytes" | "characters";
-  /** A word that is itself a token becomes that token, whatever the merges. */
+  /** A word that is itself a token becomes that token, regardless of the merges. */
   ignoreMerges: boolean;
-  /** For texts that are no token: "<0x0A>" tokens, or else the unknown token, or else nothing. */
+  /** For texts without a token: "<0x0A>" tokens, or else the unknown token, or else none. */
   byteFallback: boolean;
   unknown: number | undefined;
   /** One unknown token for several in a row. */

@@ -1,10 +1,10 @@
-// SentencePiece's precompiled character map: which sequences of UTF-8 bytes a unigram tokenizer replaces before anything else
-// (NFKC, other kinds of spaces).
+// SentencePiece's precompiled character map: the sequences of UTF-8 bytes that a unigram tokenizer replaces first (NFKC, other
+// kinds of spaces).
 //
-// It is a trie in a double array of 32-bit units, behind four bytes with its size, followed by the replacements, each of which
-// ends with a zero. A unit: bits 0 to 7 are the byte that leads to it, bit 8 says that a sequence may end there, bits 10 to 30
-// are the offset to its children (times 256 if bit 9 is set). The unit behind an end has bit 31 set, and the place of the
-// replacement in the others.
+// It is a trie in a double array of 32-bit units, behind four bytes with its size, followed by the replacements, each of which ends
+// with a zero. A unit: bits 0 to 7 are the byte that leads to it, bit 8 says that a sequence may end there, bits 10 to 30 are the
+// offset to its children (times 256 if bit 9 is set). The unit after an end has bit 31 set, and the offset of the replacement in
+// the others.
 
 import { ModelError } from "../base/errors.ts";
 

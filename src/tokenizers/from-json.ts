@@ -90,7 +90,7 @@ export function tokenizerFromJson(
     endOfGeneration,
     model: new JsonTextModel(added, normalizer, preTokenizer, model),
     ...frame,
-    // As llama.cpp joins texts: with the model's template, or with what ends a text between them.
+    // As llama.cpp joins texts: with the model's template, or with the end mark of a text between them.
     pair: {
       template: metadata?.string("tokenizer.chat_template.rerank"),
       before: frame.prefix,
@@ -107,7 +107,7 @@ export function tokenizerFromJson(
 class JsonTextModel implements TextModel {
   readonly #raw: SpecialSplitter;
   readonly #normalized: SpecialSplitter;
-  /** Whether normalised text may have marks in it, so that it must be known what of it is trusted. */
+  /** Whether normalised text may have marks in it, so that its trusted parts must be known. */
   readonly #marksAreLate: boolean;
   readonly #normalizer: Normalizer;
   readonly #preTokenizer: PreTokenizer;
@@ -156,8 +156,8 @@ class JsonTextModel implements TextModel {
   }
 
   /**
-   * The normalised text and what of it is trusted. Each stretch by itself must become what it becomes among the others, but for a
-   * prefix; from one on that does not, nothing is trusted.
+   * The normalised text and its trusted parts. Each stretch by itself must give the same text as among the others, but for a
+   * prefix; from the first one that does not, no text is trusted.
    */
   #normalize(said: RenderedPrompt, check: () => void): RenderedPrompt {
     const { text, template } = said;
@@ -228,7 +228,7 @@ function readVocabulary(
   const types = new Uint8Array(texts.length).fill(TOKEN_TYPE.normal);
   for (let id = 0; id < texts.length; id++) {
     if (texts[id] === undefined) {
-      texts[id] = `[EMPTY_${id}]`; // an unused id: no text encodes to it, and it decodes to nothing
+      texts[id] = `[EMPTY_${id}]`; // an unused id: no text encodes to it, and it decodes to an empty text
       types[id] = TOKEN_TYPE.unused;
     } else if (byteFallback && parseByteToken(texts[id]!) !== undefined) {
       types[id] = TOKEN_TYPE.byte;

@@ -35,7 +35,7 @@ const MOST_MERGES = 16;
 /** Ids and rules for missing keys. */
 type Defaults = Partial<SpecialTokens>;
 
-/** What a kind adds to the vocabulary and the special tokens. */
+/** The additions of a kind to the vocabulary and the special tokens. */
 interface KindParts
   extends Pick<TokenizerParts, "kind" | "bytesOf" | "leadingSpaces" | "keepsAllText"> {
   plain: PlainTextModel;

@@ -21,10 +21,7 @@ const POSITIONS = 2 ** 31;
 /** Resolved pairs that the table keeps before it starts over. */
 const MAX_PAIRS = 1 << 20;
 
-/**
- * Caches what pairs of symbols merge into. Pairs are resolved at first use (resolving a merge list of 280,000 entries
- * at load would take a noticeable part of a second) and kept in an open-addressing hash table of integers.
- */
+/** Caches the merges of pairs of symbols. */
 export class PairTable {
   readonly #resolve: (left: number, right: number) => Merge | undefined;
   #slots: Int32Array; // [capacity][left, right, rank, symbol]
@@ -105,7 +102,7 @@ export class Merger {
     this.#pairs = pairs;
   }
 
-  /** Merges symbols[0..count) and returns how many are left; they are at the front of `symbols`. */
+  /** Merges symbols[0..count) and returns the number that are left; they are at the front of `symbols`. */
   merge(symbols: Int32Array, count: number, check: () => void = () => {}): number {
     if (count < 2) return count;
     this.#start(count);

@@ -1,4 +1,4 @@
-// How a query and a document become one text for a model that ranks, as llama.cpp joins them: by the file's own template, or with
+// Joins a query and a document to one text for a model that ranks, as llama.cpp does: by the file's own template, or with
 // separators between their tokens.
 
 import type { Metadata } from "../base/metadata.ts";
@@ -7,7 +7,7 @@ import type { PairFrame, SpecialTokens } from "./tokenizer.ts";
 
 const KEY = "tokenizer.ggml.";
 
-/** Pre-tokenizers whose models separate two texts, unless the file says otherwise. */
+/** Pre-tokenizers of models that separate two texts, unless the file says otherwise. */
 const separating: readonly string[] = ["jina-v1-en", "jina-v2-code", "roberta-bpe"];
 
 /** `isWordPiece`: such a vocabulary separates texts with SEP, and ends them with EOS only if the file says so. */

@@ -22,20 +22,19 @@ export interface PreTokenizer {
   readonly noDefaultBos?: boolean;
 }
 
+/** An entry of the table: the sources of `patterns`, which are compiled at their first use, as that takes milliseconds. */
+type Entry = Omit<PreTokenizer, "patterns"> & { readonly patterns: readonly string[] };
+
 const SPACE = "\\p{White_Space}";
 const CONTRACTION = "'(?:[sS]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD])";
 /** Whitespace: a run up to its last line break; a run except its last character if a word follows; any run. */
 const SPACES = `${SPACE}*[\\r\\n]+|${SPACE}+(?!\\P{White_Space})|${SPACE}+`;
 
-function llamaLike(numbers: string): RegExp {
-  return pattern(
-    `${CONTRACTION}|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|${numbers}| ?[^${SPACE}\\p{L}\\p{N}]+[\\r\\n]*|${SPACES}`,
-  );
+function llamaLike(numbers: string): string {
+  return `${CONTRACTION}|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|${numbers}| ?[^${SPACE}\\p{L}\\p{N}]+[\\r\\n]*|${SPACES}`;
 }
 
-const GPT2 = pattern(
-  `'(?:[stmd]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^${SPACE}\\p{L}\\p{N}]+|${SPACE}+(?!\\P{White_Space})`,
-);
+const GPT2 = `'(?:[stmd]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^${SPACE}\\p{L}\\p{N}]+|${SPACE}+(?!\\P{White_Space})`;
 const LLAMA3 = llamaLike("\\p{N}{1,3}");
 const QWEN2 = llamaLike("\\p{N}");
 
@@ -44,14 +43,14 @@ const DEEPSEEK_LETTERS =
   "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u1f7dᾀ-ᾴᾶ-ᾼ" +
   "\u1fbeῂ-ῄῆ-ῌῐ-\u1fd3ῖ-\u1fdbῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212a-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗ" +
   "Ａ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃";
-const DEEPSEEK_CJK = pattern("[一-龥ࠀ-一가-\ud7ff]+");
+const DEEPSEEK_CJK = "[一-龥ࠀ-一가-\ud7ff]+";
 
 // Letters by case. llama.cpp approximates these two classes for non-ASCII letters because its regex engine has no
 // \p{Lu}; the pattern here is the one the models were trained with.
 const UPPER = "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]";
 const LOWER = "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]";
 
-export const preTokenizers: readonly PreTokenizer[] = [
+const table: readonly Entry[] = [
   {
     names: [
       ...["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"],
@@ -90,42 +89,34 @@ export const preTokenizers: readonly PreTokenizer[] = [
     patterns: [GPT2],
   },
   { names: ["mpt"], patterns: [GPT2] },
-  { names: ["falcon"], patterns: [pattern("[\\p{P}$+<=>\\^~\\|`]+"), GPT2, /[0-9]{3}/gu] },
+  { names: ["falcon"], patterns: ["[\\p{P}$+<=>\\^~\\|`]+", GPT2, "[0-9]{3}"] },
   {
     names: ["starcoder", "codeshell", "exaone", "minerva-7b", "mellum2"],
-    patterns: [/\p{N}/gu, GPT2],
+    patterns: ["\\p{N}", GPT2],
   },
-  { names: ["refact"], patterns: [/\p{N}/gu, GPT2] },
-  { names: ["command-r"], patterns: [/\p{N}/gu, GPT2] },
-  { names: ["smollm"], patterns: [/\p{N}/gu, GPT2] },
+  { names: ["refact"], patterns: ["\\p{N}", GPT2] },
+  { names: ["command-r"], patterns: ["\\p{N}", GPT2] },
+  { names: ["smollm"], patterns: ["\\p{N}", GPT2] },
   {
     names: ["deepseek-llm"],
     patterns: [
-      /[\r\n]/gu,
-      pattern(`${SPACE}?[${DEEPSEEK_LETTERS}]+`),
-      pattern(`${SPACE}?[!-\\/:-~！-／：-～‘-‟\u3000-。]+`),
-      pattern(`(?<!${SPACE})${SPACE}+$`), // only from the start of a run: from each of a million it would take hours
+      "[\\r\\n]",
+      `${SPACE}?[${DEEPSEEK_LETTERS}]+`,
+      `${SPACE}?[!-\\/:-~！-／：-～‘-‟\u3000-。]+`,
+      `(?<!${SPACE})${SPACE}+$`, // only from the start of a run: from each of a million it would take hours
       DEEPSEEK_CJK,
-      /\p{N}+/gu,
+      "\\p{N}+",
     ],
   },
   {
     names: ["deepseek-coder"],
-    patterns: [
-      /[\r\n]/gu,
-      pattern(`${SPACE}?\\p{L}+`),
-      pattern(`${SPACE}?\\p{P}+`),
-      DEEPSEEK_CJK,
-      /\p{N}/gu,
-    ],
+    patterns: ["[\\r\\n]", `${SPACE}?\\p{L}+`, `${SPACE}?\\p{P}+`, DEEPSEEK_CJK, "\\p{N}"],
   },
   {
     names: ["tekken"],
     patterns: [
-      pattern(
-        `[^\\r\\n\\p{L}\\p{N}]?${UPPER}*${LOWER}+|[^\\r\\n\\p{L}\\p{N}]?${UPPER}+${LOWER}*|\\p{N}|` +
-          ` ?[^${SPACE}\\p{L}\\p{N}]+[\\r\\n\\/]*|${SPACES}`,
-      ),
+      `[^\\r\\n\\p{L}\\p{N}]?${UPPER}*${LOWER}+|[^\\r\\n\\p{L}\\p{N}]?${UPPER}+${LOWER}*|\\p{N}|` +
+        ` ?[^${SPACE}\\p{L}\\p{N}]+[\\r\\n\\/]*|${SPACES}`,
     ],
     ignoreMerges: true,
     addBos: true,
@@ -133,9 +124,20 @@ export const preTokenizers: readonly PreTokenizer[] = [
   {
     // For files without the key (made before it existed).
     names: ["default"],
-    patterns: [pattern("[\\p{P}$+<=>\\^~\\|]+"), GPT2, /\p{N}+/gu, /[0-9]{3}/gu],
+    patterns: ["[\\p{P}$+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9]{3}"],
   },
 ];
+
+export const preTokenizers: readonly PreTokenizer[] = table.map(({ patterns, ...entry }) => {
+  let compiled: readonly RegExp[] | undefined;
+  return {
+    ...entry,
+    get patterns() {
+      compiled ??= patterns.map((source) => new RegExp(source, "gu"));
+      return compiled;
+    },
+  };
+});
 
 /** The pre-tokenizer of that name; unknown names are refused, because a wrong one silently degrades a model. */
 export function findPreTokenizer(name: string): PreTokenizer {
@@ -175,8 +177,4 @@ export function splitWords(
     emit(match[0]);
   }
   if (end < text.length) emit(end === 0 ? text : text.slice(end));
-}
-
-function pattern(source: string): RegExp {
-  return new RegExp(source, "gu");
 }

@@ -1,5 +1,5 @@
-// SentencePiece-style encoding (Llama 1/2, Mistral, TinyLlama, Phi-3, llama2.c): spaces become "▁"; adjacent pieces
-// whose join is a token merge, the best score first; what is not a token in the end becomes byte tokens, "<0x0A>".
+// SentencePiece-style encoding (Llama 1/2, Mistral, TinyLlama, Phi-3, llama2.c): spaces become "▁"; adjacent pieces whose join is a
+// token merge, the best score first; pieces that are not a token in the end become byte tokens, "<0x0A>".
 //
 // As in llama.cpp. SentencePiece's remove_extra_whitespaces does not apply: these models were trained with it off, and
 // llama.cpp applies it to unigram vocabularies only.
@@ -37,8 +37,8 @@ export class SpmModel implements PlainTextModel {
     this.#vocabulary = vocabulary;
     this.#options = options;
     this.#names = new SymbolNames(vocabulary.texts, (text) => vocabulary.wordId(text));
-    const ranks = rankByScore(vocabulary.scores);
-    this.#merger = new Merger(new PairTable((left, right) => this.#resolve(left, right, ranks)));
+    const sorted = Float32Array.from(vocabulary.scores).sort();
+    this.#merger = new Merger(new PairTable((left, right) => this.#resolve(left, right, sorted)));
     this.#byteTokens = vocabulary.byteTokens();
     this.#splitWords = canSplitWords(vocabulary);
   }
@@ -83,18 +83,26 @@ export class SpmModel implements PlainTextModel {
     }
   }
 
-  #resolve(left: number, right: number, ranks: Int32Array): Merge | undefined {
+  #resolve(left: number, right: number, sorted: Float32Array): Merge | undefined {
     const symbol = this.#vocabulary.wordId(this.#names.text(left) + this.#names.text(right));
-    return symbol === undefined ? undefined : { rank: ranks[symbol]!, symbol };
+    if (symbol === undefined) return undefined;
+    return { rank: betterScores(sorted, this.#vocabulary.scores[symbol]!), symbol };
   }
 }
 
-/** Rank 0 is the best score; equal scores have equal ranks, so that the leftmost pair goes first. */
-function rankByScore(scores: Float32Array): Int32Array {
-  const distinct = Float32Array.from(new Set(scores)).sort().reverse(); // of numbers, without a comparing function
-  const rankOf = new Map<number, number>();
-  distinct.forEach((score, rank) => void rankOf.set(score, rank));
-  return Int32Array.from(scores, (score) => rankOf.get(score)!);
+/**
+ * The number of better scores among these ascending ones: a rank that equal scores share, so that the leftmost pair goes first. It
+ * is computed for the pairs that come up: a start has a handful. NaN is the best score, as it is sorted last.
+ */
+function betterScores(sorted: Float32Array, score: number): number {
+  let low = 0;
+  let high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (Number.isNaN(score) || sorted[middle]! <= score) low = middle + 1;
+    else high = middle;
+  }
+  return sorted.length - low;
 }
 
 /**
@@ -105,13 +113,13 @@ function rankByScore(scores: Float32Array): Int32Array {
 function canSplitWords(vocabulary: Vocabulary): boolean {
   let cost = 0;
   return vocabulary.texts.every((text) => {
-    if (!/[^\u2581]\u2581/u.test(text)) return true;
+    if (text.lastIndexOf(SPACE_MARK) <= 0 || !/[^\u2581]\u2581/u.test(text)) return true;
     cost += text.length ** 2;
     return cost < MOST_COST && !canBeMerged(text, vocabulary);
   });
 }
 
-/** Limit on the characters checked for this: thousands of times what a real vocabulary needs, and less than a second. */
+/** Limit on the characters checked for this: thousands of times the need of a real vocabulary, and less than a second. */
 const MOST_COST = 100_000_000;
 
 function canBeMerged(text: string, vocabulary: Vocabulary): boolean {

@@ -36,14 +36,14 @@ export interface TokenizerParts {
   pair?: PairFrame | undefined;
   endOfGeneration: ReadonlySet<number>;
   model: TextModel;
-  /** What addSpecial adds before and after the text. */
+  /** The tokens that addSpecial adds before and after the text. */
   prefix: readonly number[];
   suffix: readonly number[];
   /** Bytes of a normal token's text. */
   bytesOf: (text: string) => Uint8Array;
   /** Spaces that decoding drops at the start of a text, because encoding added them. */
   leadingSpaces: number;
-  /** Every character of a text is part of a token: nothing is dropped, and no run of characters is one unknown token. */
+  /** Every character of a text is part of a token: none is dropped, and no run of characters is one unknown token. */
   keepsAllText: boolean;
 }
 

@@ -36,24 +36,24 @@ export interface PairFrame {
 
 export interface EncodeOptions {
   /** Add BOS/EOS as the model's rules say (default true). */
-  addSpecial?: boolean;
+  addSpecial?: boolean | undefined;
   /**
-   * Recognise special tokens, such as <|im_start|>: in all of a string, and in what the template says of a rendered prompt (default
+   * Recognise special tokens, such as <|im_start|>: in all of a string, and in the template's part of a rendered prompt (default
    * true; use false for untrusted text).
    */
-  parseSpecial?: boolean;
-  /** Called from time to time. Throws when the work should stop because nobody waits for it any more. */
+  parseSpecial?: boolean | undefined;
+  /** Called from time to time. Throws when the work should stop because its result is no longer needed. */
   check?: (() => void) | undefined;
 }
 
 export interface DecodeOptions {
   /** Show control tokens such as <|im_end|> as text (default false). */
-  special?: boolean;
+  special?: boolean | undefined;
   /**
    * The ids continue other text (default false). The first token of a text may carry a space that encoding added
    * (SentencePiece); decoding drops it, unless the ids are a continuation, such as generated text.
    */
-  continues?: boolean;
+  continues?: boolean | undefined;
 }
 
 export interface Tokenizer {
@@ -63,7 +63,7 @@ export interface Tokenizer {
   readonly special: SpecialTokens;
   /** undefined if the model does not support fill-in-the-middle. */
   readonly fill: FillTokens | undefined;
-  /** How two texts are joined for a model that ranks; undefined: it is not known. */
+  /** The way two texts are joined for a model that ranks; undefined: it is not known. */
   readonly pair?: PairFrame | undefined;
   /**
    * No token stands for more UTF-16 units of text than this, so a text has at least length / longestToken tokens;
@@ -80,7 +80,7 @@ export interface Tokenizer {
   tokenBytes(id: number, options?: DecodeOptions): Uint8Array;
   /** Whether generation ends with this token (eos, eot, <|im_end|>, ...). */
   isEndOfGeneration(id: number): boolean;
-  /** All of those. */
+  /** All tokens of that kind. */
   readonly endTokens: ReadonlySet<number>;
   /** The id of a token by its exact vocabulary text; undefined if there is none. */
   tokenId(text: string): number | undefined;

@@ -1,8 +1,8 @@
-// Unigram encoding (T5, XLM-RoBERTa and what descends from it): of all ways to cut a text into tokens, that with the largest sum
-// of scores. Characters are replaced first (charsmap.ts), spaces become "▁", and what is no token becomes the unknown one.
+// Unigram encoding (T5, XLM-RoBERTa and their descendants): of all ways to cut a text into tokens, the one with the largest sum of
+// scores. Characters are replaced first (charsmap.ts), spaces become "▁", and text without a token becomes the unknown one.
 //
-// As in llama.cpp, whose ties and scores these are: a later way must be better to win, user-defined tokens score 0, and the
-// unknown token 10 below the worst.
+// Ties and scores are llama.cpp's: a later way must be better to win, user-defined tokens score 0, and the unknown token 10 below
+// the worst.
 
 import type { Charsmap } from "./charsmap.ts";
 import type { PlainTextModel } from "./split-special.ts";
@@ -20,7 +20,7 @@ const newTextDecoder = () => new TextDecoder("utf-8", { ignoreBOM: true });
 export interface UnigramOptions {
   /** A space before the text. */
   readonly addSpacePrefix: boolean;
-  /** Runs of spaces become one, and those at either end none. */
+  /** Runs of spaces become one space; spaces at either end are removed. */
   readonly mergeSpaces: boolean;
   readonly charsmap: Charsmap | undefined;
   readonly unknown: number;
@@ -28,14 +28,14 @@ export interface UnigramOptions {
 
 export class UnigramModel implements PlainTextModel {
   readonly #options: UnigramOptions;
-  /** In the order of their UTF-16 units, which a search by prefix needs. */
+  /** The texts in the order of their UTF-16 units, which a search by prefix needs. */
   readonly #texts: readonly string[];
   readonly #ids: Int32Array;
   readonly #scores: Float64Array; // [tokens], in the order of #texts
   readonly #unknownScore: number;
   readonly #splitWords: boolean;
   readonly #cache: WordCache = new WordCache();
-  /** Of the best way to each unit of a word: its score, its last token, and where that begins. */
+  /** The best way to each unit of a word: its score, its last token, and the start of that. */
   #best: Float64Array = new Float64Array(256);
   #token: Int32Array = new Int32Array(256);
   #start: Int32Array = new Int32Array(256);
@@ -145,7 +145,7 @@ export class UnigramModel implements PlainTextModel {
     return isFound;
   }
 
-  /** Of the texts from `low` to `high`, which begin alike, the first whose unit at `index` is at least `unit`. */
+  /** Of the texts from `low` to `high`, which begin alike, the first with a unit at `index` of at least `unit`. */
   #firstFrom(low: number, high: number, index: number, unit: number): number {
     let [from, to] = [low, high];
     while (from < to) {

@@ -4,6 +4,7 @@
 // (tokenizer.ggml.token_type), also for tokenizer.json and tokenizer.bin.
 
 import { ModelError } from "../base/errors.ts";
+import { TextIndex } from "./text-index.ts";
 import type { FillTokens, SpecialTokens } from "./tokenizer.ts";
 
 export const TOKEN_TYPE = {
@@ -31,7 +32,7 @@ export class Vocabulary {
   readonly texts: readonly string[];
   readonly types: Uint8Array;
   readonly scores: Float32Array;
-  readonly #ids: Map<string, number> = new Map();
+  readonly #ids: TextIndex;
 
   constructor(data: VocabularyData) {
     const size = data.texts.length;
@@ -48,8 +49,8 @@ export class Vocabulary {
           `tokenizer: token ${id} has ${text.length} characters, expected at most ${LONGEST_TEXT}`,
         );
       }
-      this.#ids.set(text, id);
     }
+    this.#ids = new TextIndex(data.texts);
   }
 
   get size(): number {
@@ -57,7 +58,7 @@ export class Vocabulary {
   }
 
   id(text: string): number | undefined {
-    return this.#ids.get(text);
+    return this.#ids.id(text);
   }
 
   has(id: number): boolean {
@@ -71,9 +72,9 @@ export class Vocabulary {
   }
 
   /**
-   * Whether people may say it: it stands for its own text. Not control, unknown and byte tokens; and of user-defined ones, which
-   * stand for their own text as well, not those that are marks: something in brackets, such as <tool_call> and [/THINK], but for
-   * elements of HTML.
+   * Whether it may be part of people's words: it stands for its own text. Not control, unknown and byte tokens; and of user-defined
+   * ones, which stand for their own text as well, not those that are marks: something in brackets, such as <tool_call> and
+   * [/THINK], but for elements of HTML.
    */
   isWords(id: number): boolean {
     const type = this.types[id];
@@ -83,13 +84,13 @@ export class Vocabulary {
 
   /** Whether it is the text of a token that people may not say. */
   isMark(text: string): boolean {
-    const id = this.#ids.get(text);
+    const id = this.#ids.id(text);
     return id !== undefined && !this.isWords(id);
   }
 
   /** The id of a token that words may become. */
   wordId(text: string): number | undefined {
-    const id = this.#ids.get(text);
+    const id = this.#ids.id(text);
     return id === undefined || !this.isWords(id) ? undefined : id;
   }
 
@@ -113,7 +114,7 @@ export class Vocabulary {
   /** The ids of "<0x00>" ... "<0xFF>"; -1 where the vocabulary has none. */
   byteTokens(): Int32Array {
     const ids = new Int32Array(256);
-    for (let byte = 0; byte < 256; byte++) ids[byte] = this.#ids.get(byteTokenText(byte)) ?? -1;
+    for (let byte = 0; byte < 256; byte++) ids[byte] = this.#ids.id(byteTokenText(byte)) ?? -1;
     return ids;
   }
 }
@@ -141,8 +142,8 @@ export function parseByteToken(text: string): number | undefined {
   return match ? Number.parseInt(match[1]!, 16) : undefined;
 }
 
-// Tokens that end an answer, recognised by text: files often name only one of them as eos_token_id. The list is
-// llama.cpp's, so that both stop at the same place.
+// Tokens that end an answer, recognised by text: files often name only one of them as eos_token_id. The list is llama.cpp's, so
+// that both stop at the same token.
 const END_OF_GENERATION_TEXTS: readonly string[] = [
   "<|eot_id|>",
   "<|im_end|>",
@@ -181,8 +182,8 @@ const FILL_IN_THE_MIDDLE_TEXTS: readonly (readonly string[])[] = [
 ];
 
 /**
- * The other markers of such models are control tokens, whatever type the file gives them. The first text of each row
- * that exists.
+ * The other markers of such models are control tokens, even if the file gives them another type. The first text of each row that
+ * exists.
  */
 const HOLE_TEXTS: readonly (readonly string[])[] = [
   ["<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>"],
@@ -218,11 +219,11 @@ export function findFill(
   };
 }
 
-/** Channel markers of the harmony format: always shown as text, whatever type the file gives them. */
+/** Channel markers of the harmony format: always shown as text, with any type in the file. */
 const ALWAYS_SHOWN_TEXTS = ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
 /**
- * Which tokens end generation. Tokens recognised by text become control tokens even if the file says otherwise:
+ * Finds the tokens that end generation. Tokens recognised by text become control tokens even if the file says otherwise:
  * `vocabulary.types` is corrected in place. `named` are the ids in the file itself (eos, eot, eom, ...).
  */
 export function findEndOfGeneration(

@@ -1,6 +1,7 @@
 // Summary of a tune file for people: the fastest profile of each shape by number of tokens, where another takes over,
 // the gain over the default, and the effect of more threads.
 
+import { median } from "../base/measure.ts";
 import { defaultVariant } from "../kernels/matmul-variants.ts";
 import { analyzeLayers, type LayersAnalysis } from "./layer-choose.ts";
 import { type SleepCost, sleepCosts } from "./sleep-cost.ts";
@@ -51,13 +52,13 @@ export interface ThreadsEffect extends TuneProblem {
 export interface TuneAnalysis {
   readonly groups: readonly GroupAnalysis[];
   readonly threads: readonly ThreadsEffect[];
-  /** How many times as fast as the default the tuned choice is: at the median of all points, and at most. */
+  /** The speed of the tuned choice relative to the default's: at the median of all points, and at most. */
   readonly gain: { readonly median: number; readonly most: number };
-  /** What it takes to wake a thread; absent: not measured. */
+  /** The time to wake a thread; absent: not measured. */
   readonly notify?: TuneFile["notify"];
   /** Layers in one dispatch, on a GPU. */
   readonly layers: readonly LayersAnalysis[];
-  /** What a matmul takes longer with sleeping threads, by number of threads. */
+  /** The extra time of a matmul with sleeping threads, by number of threads. */
   readonly sleeping: readonly SleepCost[];
 }
 
@@ -69,19 +70,18 @@ export function analyzeTuneFile(file: TuneFile): TuneAnalysis {
   });
   const gains = groups
     .flatMap(({ points }) => points)
-    .flatMap(({ best, usual: slow }) => (slow ? [slow.us / best.us] : []))
-    .sort((a, b) => a - b);
+    .flatMap(({ best, usual: slow }) => (slow ? [slow.us / best.us] : []));
   return {
     groups,
     threads: threadsEffects(groups),
-    gain: { median: gains[gains.length >> 1] ?? 1, most: gains.at(-1) ?? 1 },
+    gain: { median: gains.length > 0 ? median(gains) : 1, most: Math.max(1, ...gains) },
     ...(file.notify && { notify: file.notify }),
     layers: analyzeLayers(file),
     sleeping: sleepCosts(file),
   };
 }
 
-/** The default profile on the file's machine: its features tell how many registers it has. */
+/** The default profile on the file's machine: its features tell the number of registers. */
 function usualProfile(
   profiles: readonly TuneProfile[],
   features: string,

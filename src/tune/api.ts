@@ -22,7 +22,7 @@ import { parseTuneFile, printTuneFile, type TuneFile } from "./tune-file.ts";
 import { isGpuFile, targetOfFeatures } from "./tune-target.ts";
 
 export type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./options.ts";
-export { isTunePostponed, postponeTune } from "./postpone.ts";
+export { isTunePostponed, postponeTune, tunePostponedUntil } from "./postpone.ts";
 
 /** The type of the weights, if shapes are tuned. */
 const defaultType = "q4_0";
@@ -39,6 +39,8 @@ const tuneOptions: OptionNames<TuneOptions> = {
   tokens: true,
   mode: true,
   native: true,
+  missing: true,
+  onMatrix: true,
   remember: true,
   signal: true,
   onProgress: true,
@@ -57,7 +59,7 @@ export async function tune(options: TuneOptions): Promise<TuneResult> {
   return await tuner.measure(checked);
 }
 
-/** Rejects what tune() would reject with these options, and measures nothing. */
+/** Rejects the options that tune() would reject, and measures nothing. */
 export async function checkTune(options: TuneOptions): Promise<void> {
   const { tuner, checked } = await checkedTuner(options);
   await tuner.check(checked);
@@ -76,7 +78,7 @@ async function checkedTuner(options: TuneOptions): Promise<{ tuner: Tuner; check
   return { tuner: await load(), checked: { ...rest, ...types } };
 }
 
-/** How one backend is tuned. */
+/** The tuning of one backend. */
 interface Tuner {
   check(options: TuneOptions): Promise<unknown>;
   measure(options: TuneOptions): Promise<TuneResult>;

@@ -1,6 +1,6 @@
 // The time of a whole batch on the processor, from the measured times of its matmuls: how it grows with the number of tokens.
-// What is no matmul (attention, norms) is not in it, so it is a shape more than a time: the engine scales it by what its batches
-// take (src/engine/speculate/costs.ts). Arithmetic only.
+// Other ops (attention, norms) are left out, so the result is a shape more than a time: the engine scales it by the times of its
+// batches (src/engine/speculate/costs.ts). Arithmetic only.
 
 import type { MatmulGroup } from "../limits/model-matmuls.ts";
 import { fastestStages } from "./device-profiles.ts";

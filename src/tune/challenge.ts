@@ -1,5 +1,5 @@
 // The profiles that challenge the default at one number of tokens: those that seemed faster, and the best with sleeping
-// threads. What is not confirmed (confirm.ts) loses its time, so that nothing can choose it. Part of run-tune.ts.
+// threads. A profile that is not confirmed (confirm.ts) loses its time, so that nothing can choose it. Part of run-tune.ts.
 
 import { CLEARLY_FASTER } from "./choose.ts";
 import { confirm, total } from "./confirm.ts";
@@ -15,7 +15,7 @@ export interface Challenge<T> {
   readonly rounds: number;
   /** Whether the default and its challengers are also measured with sleeping threads. */
   canSleep(one: T): boolean;
-  /** What a wake-up takes, in microseconds: matmuls that are hardly longer are not measured asleep. */
+  /** The time of a wake-up, in microseconds: matmuls that are hardly longer are not measured asleep. */
   readonly notifyUs: number;
   measure(one: T, idle: Idle): Promise<StageTimes>;
 }
@@ -27,7 +27,7 @@ export interface Challenged<T> {
   readonly noise: number | undefined;
 }
 
-/** How many candidates may challenge the default. */
+/** The most candidates that challenge the default. */
 export const CHALLENGERS = 2;
 /** Sleeping is not worth measuring where a wake-up takes more than this fraction of a matmul: it cannot win. */
 const LARGEST_NOTIFY = 0.3;

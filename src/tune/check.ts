@@ -1,4 +1,4 @@
-// Measures some points of a tune file again to check its predictions, and whether what it chooses is faster than the
+// Measures some points of a tune file again to check its predictions, and whether its choices are faster than the
 // default. Points are between the measured numbers of tokens if possible, so that the interpolation is checked too.
 //
 // Points are measured as in tuning: round after round through all of them, for some seconds; the lower quartile
@@ -6,13 +6,14 @@
 // than ten rounds of one point: measured one after the other, each point would only show its own moment.
 
 import { AbortedError } from "../base/errors.ts";
+import { loadWatch } from "../base/machine-load.ts";
+import { takeRounds } from "../base/measure.ts";
 import {
   defaultVariant,
   effectiveVariant,
   type MatmulVariant,
-  variantById,
 } from "../kernels/matmul-variants.ts";
-import { clearlyFaster } from "./choose.ts";
+import { tunedChoice } from "./choose.ts";
 import { judge, total, typical, type Verdict } from "./confirm.ts";
 import { type Basis, estimate } from "./estimate.ts";
 import { MatmulTimes, untilCompiled } from "./measure.ts";
@@ -23,10 +24,13 @@ import { targetOfFeatures } from "./tune-target.ts";
 
 const WARM_UP_MS = 250;
 const LEAST_ROUNDS = 9;
+/** Rounds that others disturbed do not count, unless there are more. */
+const MOST_REPEATS = 30;
+const REWARM_UPS = 3;
 
 export interface CheckPlan {
   readonly points: number;
-  /** How long rounds continue: longer than a slow moment of the machine. */
+  /** The least duration of the rounds: longer than a slow moment of the machine. */
   readonly leastMs: number;
   /** The size of weights that stream from memory, as in the file. */
   readonly streamBytes: number;
@@ -43,7 +47,7 @@ interface Point {
   readonly m: number;
 }
 
-/** What was measured of a point: microseconds, and the choice beside the default. */
+/** The measured time of a point, in microseconds, and that of the choice beside the default. */
 interface Measured {
   readonly us: number;
   readonly verdict: Verdict | undefined;
@@ -104,36 +108,30 @@ function choosePoints(file: TuneFile, count: number): Point[] {
   const all = file.groups.flatMap((group) =>
     group.lines.flatMap(({ m }, line): Point[] => {
       const next = group.lines[line + 1]?.m ?? m;
-      return pointAt(file, group, Math.floor((m + next) / 2));
+      const between = pointAt(file, group, Math.floor((m + next) / 2));
+      return between.length > 0 ? between : pointAt(file, group, m);
     }),
   );
   const step = Math.max(1, all.length / count);
   return Array.from({ length: Math.min(count, all.length) }, (_, i) => all[Math.floor(i * step)]!);
 }
 
-/** The fastest profile, if it is clearly faster than the default, or else the default. */
+/** A model's choice for m tokens, if the file predicts its time. */
 function pointAt(file: TuneFile, group: TuneGroup, m: number): Point[] {
   const target = targetOfFeatures(file.features);
-  const basis = basisOf(group);
+  const { variants, byTokens } = tunedChoice(file, target)([group], m, group.threads);
+  const chosen = variants[byTokens[m]!]!;
+  const variant = effectiveVariant(chosen, m, target);
   const standard = effectiveVariant(defaultVariant(group.dtype, m, target), m, target);
-  const timed = file.profiles.flatMap(({ level, idle, variant: id }, profile) => {
-    const times = level === 3 && idle === "spin" ? estimate(basis, profile, m) : undefined;
-    const variant = variantById(id, target);
-    return times && variant ? [{ profile, variant, us: times.init + times.compute }] : [];
-  });
-  const usual = timed.find(({ variant }) => variant.id === standard.id);
-  const best = timed.reduce<(typeof timed)[number] | undefined>(
-    (a, b) => (a && a.us <= b.us ? a : b),
-    undefined,
+  const profile = file.profiles.findIndex(
+    ({ level, idle, variant: id }) => level === 3 && idle === "spin" && id === chosen.id,
   );
-  if (!best) return [];
-  const isChosen = usual === undefined || best.us <= usual.us * clearlyFaster(group.noise);
-  const { profile, variant } = isChosen ? best : usual;
-  const isDefault = effectiveVariant(variant, m, target).id === standard.id;
-  return [{ group, profile, variant, usual: isDefault ? undefined : standard, m }];
+  if (profile < 0 || !estimate(basisOf(group), profile, m)) return [];
+  const usual = variant.id === standard.id ? undefined : standard;
+  return [{ group, profile, variant, usual, m }];
 }
 
-/** Some points, all open, measured in turn. */
+/** Some points, all open, measured alternately. */
 class PointsRun {
   readonly #points: readonly Point[];
   readonly #plan: CheckPlan;
@@ -179,7 +177,7 @@ class PointsRun {
     this.#benches.push(bench);
     const started = performance.now();
     while (performance.now() - started < WARM_UP_MS) {
-      await this.#environment.breathe();
+      await this.#environment.yieldThread();
       this.#report(
         (index / this.#points.length) * 0.3,
         `${dtype} ${n} x ${k}, M = ${m}, ${variant.id}`,
@@ -192,23 +190,38 @@ class PointsRun {
     const samples = this.#points.map((): Samples => ({ own: [], before: [], after: [] }));
     const { leastMs } = this.#plan;
     const started = performance.now();
-    for (let round = 0; ; round++) {
-      const passed = performance.now() - started;
-      if (round >= LEAST_ROUNDS && passed >= leastMs) break;
-      for (const [index, { m, usual }] of this.#points.entries()) {
-        const share = Math.min(1, passed / leastMs, round / LEAST_ROUNDS);
-        this.#report(0.3 + 0.7 * share, `round ${round + 1} of ${this.#points.length} points`);
-        const measure = async (at: number) => {
-          await this.#environment.breathe();
-          return await this.#benches[index]!.measure(at, m, "spin");
-        };
-        const { own, before, after } = samples[index]!;
-        await measure(0); // wakes its threads
-        if (usual) before.push(await measure(1));
-        own.push(await measure(0));
-        if (usual) after.push(await measure(1));
-      }
-    }
+    const passed = () => performance.now() - started;
+    await takeRounds({
+      rounds: (done) => done >= LEAST_ROUNDS && passed() >= leastMs,
+      watch: loadWatch(this.#environment.cpuTimes),
+      mostRepeats: MOST_REPEATS,
+      measure: async (round) => {
+        const taken: (() => void)[] = [];
+        const share = Math.min(1, passed() / leastMs, round / LEAST_ROUNDS);
+        for (const [index, { m, usual }] of this.#points.entries()) {
+          this.#report(0.3 + 0.7 * share, `round ${round + 1} of ${this.#points.length} points`);
+          const measure = async (at: number) => {
+            await this.#environment.yieldThread();
+            return await this.#benches[index]!.measure(at, m, "spin");
+          };
+          const { own, before, after } = samples[index]!;
+          // Wakes its threads, and brings its weights as far into the caches as they were when it was tuned: all others have
+          // read theirs meanwhile.
+          for (let i = 0; i < REWARM_UPS; i++) await measure(0);
+          const first = usual && (await measure(1));
+          const times = await measure(0);
+          const second = usual && (await measure(1));
+          taken.push(() => {
+            own.push(times);
+            if (first && second) before.push(first) && after.push(second);
+          });
+        }
+        return taken;
+      },
+      keep: (taken) => {
+        for (const take of taken) take();
+      },
+    });
     return samples.map(({ own, before, after }) => ({
       us: total(typical(own)!),
       verdict: before.length > 0 ? judge([own], before, after).verdicts[0] : undefined,

@@ -42,7 +42,7 @@ export async function measureGpuTune(options: TuneOptions): Promise<TuneResult> 
           streamBytes: STREAM_BYTES[mode],
         },
         openGpu,
-        () => platform.breathe(),
+        () => platform.yieldThread(),
         {
           signal: options.signal,
           onProgress: (share, now) => options.onProgress?.((share * problems.length) / parts, now),
@@ -85,7 +85,7 @@ async function report(
   platform: Platform,
   share: number,
 ): Promise<void> {
-  await platform.breathe();
+  await platform.yieldThread();
   if (signal?.aborted) throw new AbortedError("tuning");
   onProgress?.(share, "layers in one dispatch, GPU");
 }
@@ -97,7 +97,7 @@ async function tunedSoFar(platform: Platform, facts: GpuFacts, file: TuneFile): 
   return useGpuTuning(merged, facts).tuning ?? tuningFor(facts);
 }
 
-/** Rejects what measureGpuTune() would reject, and measures nothing. */
+/** Rejects the options that measureGpuTune() would reject, and measures nothing. */
 export async function checkGpuTune(options: TuneOptions): Promise<void> {
   await tunable(await currentPlatform());
   await problemsToTune(options);

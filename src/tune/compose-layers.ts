@@ -1,6 +1,6 @@
 // Puts a model on the GPU and measures its layers in one dispatch (layer-tune.ts). Part of compose-gpu.ts.
 //
-// The whole model with its own weights: of a few layers, a large cache would hold what a token of the model reads from memory.
+// The whole model with its own weights: a large cache would hold a few layers, which a token of the model reads from memory.
 
 import type { Backend } from "../backends/backend.ts";
 import { backendByName } from "../backends/table.ts";
@@ -12,20 +12,21 @@ import type { ModelFile } from "../formats/model-file.ts";
 import type { Graph } from "../graph/graph.ts";
 import { makePlan } from "../graph/plan.ts";
 import { weightReader } from "../graph/weight-source.ts";
-import { locate, withModelFile } from "../load/model-file.ts";
+import { locate } from "../load/locate.ts";
+import { withModelFile } from "../load/model-file.ts";
 import { buildModel, DEFAULT_CONTEXT } from "../models/build.ts";
 import type { Platform } from "../platform/platform.ts";
 import type { TunedLayers } from "./layer-lines.ts";
-import { layerLimits, layerRoom, runLayerTune } from "./layer-tune.ts";
+import { layerCapacity, layerLimits, runLayerTune } from "./layer-tune.ts";
 import type { TuneOptions } from "./options.ts";
 
 export interface ModelLayersPlan {
   readonly model: string | URL;
   readonly weights?: TuneOptions["weights"] | undefined;
-  /** How the model is computed without layers in one dispatch. */
+  /** The tuning of the model without layers in one dispatch. */
   readonly tuning: Tuning;
   readonly rounds: number;
-  /** Called with the part that is done; throws where the work should stop. */
+  /** Called with the part that is done; throws if the work should stop. */
   report(share: number): Promise<void>;
 }
 
@@ -34,7 +35,7 @@ const LOAD_SHARE = 0.2;
 /** Tokens before those that are timed, where the model was trained for as many. */
 const CONTEXTS: readonly [number, number] = [16, 512];
 
-/** What was measured, or a sentence why nothing was. */
+/** Measured layers, or a sentence why nothing was measured. */
 export async function tuneModelLayers(
   plan: ModelLayersPlan,
   platform: Platform,
@@ -67,14 +68,14 @@ async function measureOn(
 ): Promise<TunedLayers | string> {
   const entry = backendByName("webgpu")!;
   await entry.ready?.();
-  gpu.layerGroups = 0; // retune() says what is compiled
+  gpu.layerGroups = 0; // retune() decides the kernels to compile
   const made = entry.create({ level: 3, threads: 1, startThread: undefined, gpu });
   const backend = made as Backend & GpuTuningControls;
   try {
     const refusal = graph.nodes.map((node) => backend.supports(node)).find((is) => is !== true);
     if (refusal) return refusal;
     const graphPlan = makePlan(graph, layerLimits);
-    const room = layerRoom(graph, contexts);
+    const room = layerCapacity(graph, contexts);
     if (backend.fits && !(await backend.fits(graphPlan, room))) {
       return "the model does not fit into the GPU's memory";
     }

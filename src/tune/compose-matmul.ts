@@ -14,6 +14,7 @@ import type { Platform } from "../platform/platform.ts";
 import { checkPoints } from "./check.ts";
 import { identityOf } from "./identity.ts";
 import type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./options.ts";
+import { withinRoofline } from "./roofline.ts";
 import { runTune, tuneProfiles } from "./run-tune.ts";
 import {
   type CountedProblem,
@@ -22,19 +23,19 @@ import {
   isTunable,
   largestOfEachType,
   problemsOfShape,
+  RARE_SHARE,
   roundsOf,
   STREAM_BYTES,
   shapeByName,
   tokensToTune,
+  typesToTune,
   withoutRareTypes,
 } from "./space.ts";
-import { measureInto, rememberedTuning, rememberTuning } from "./store.ts";
+import { measureInto, processorPeak, rememberedTuning, rememberTuning } from "./store.ts";
 import { problemText, type TuneFile, type TuneProblem } from "./tune-file.ts";
 import { isGpuFile, targetFor, targetOfFeatures } from "./tune-target.ts";
 
-/** A quick tune skips types with less than this fraction of the weights. */
-const rareShare = 0.05;
-/** How long points of a file are measured again: a machine's slow moments last a second or two. */
+/** The duration of measuring points of a file again: a machine's slow moments last a second or two. */
 const testMs = 12_000;
 const mostThreads = 64;
 
@@ -42,13 +43,17 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
   const { mode = "normal", threads, signal, onProgress } = options;
   const platform = await currentPlatform();
   const native = await nativeHere(platform, options.native);
-  const problems = await problemsToTune(options);
+  const wanted = await problemsToTune(options);
+  const known = options.missing ? await typesWithTimes(platform, native) : new Set();
+  const problems = wanted.filter(({ dtype }) => !known.has(dtype));
   const isQuick = mode === "quick";
   const profiles = tuneProfiles(!isQuick, targetFor(native));
   const notify =
     (isQuick ? await knownNotify(platform, native) : undefined) ??
     (await measureNotify(() => platform.startThread("measure")));
-  return await measureInto(
+  const peak = await processorPeak();
+  const notes: string[] = [];
+  const result = await measureInto(
     {
       ...identityOf({ cpu: platform.cpu(), cores: platform.cores }, native),
       ...(notify && { notify }),
@@ -72,12 +77,24 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
         {
           startThread: () => platform.startThread("compute"),
           native,
-          breathe: () => platform.breathe(),
+          yieldThread: () => platform.yieldThread(),
+          cpuTimes: () => platform.cpuTimes(),
         },
-        { signal, onProgress, onGroup },
+        {
+          signal,
+          onProgress,
+          onGroup: async (measured) => {
+            const { group, refused } = peak
+              ? withinRoofline(measured, profiles, peak)
+              : { group: measured, refused: [] };
+            notes.push(...refused.map((text) => `Not stored: ${text}`));
+            await onGroup(group);
+          },
+        },
       ),
     (file) => rememberTuning(platform, file, native),
   );
+  return { ...result, ...(notes.length > 0 && { notes }) };
 }
 
 /** The stored cost of a wake-up, so that a quick tune does not start threads for it. */
@@ -92,7 +109,7 @@ async function knownNotify(
 /** The matmuls of a model or of shapes; quick: the largest of each type. Experts decide devices, not kernels: not quick. */
 export async function problemsToTune(options: TuneOptions): Promise<TuneProblem[]> {
   const all = await problemsOf(options);
-  if (options.mode === "quick") return largestOfEachType(withoutRareTypes(all, rareShare));
+  if (options.mode === "quick") return largestOfEachType(withoutRareTypes(all, RARE_SHARE));
   const { model } = options;
   const experts =
     model === undefined
@@ -126,10 +143,18 @@ export async function typesWithoutTimes(
   options: Pick<TuneOptions, "weights">,
 ): Promise<string[]> {
   const platform = await currentPlatform();
-  const problems = withoutRareTypes(await problemsOf({ model, ...options }), rareShare);
-  const found = await rememberedTuning(platform, await nativeHere(platform));
-  const known = new Set(typeof found === "object" ? found.groups.map(({ dtype }) => dtype) : []);
-  return [...new Set(problems.map(({ dtype }) => dtype))].filter((dtype) => !known.has(dtype));
+  const types = typesToTune(await problemsOf({ model, ...options }));
+  const known = await typesWithTimes(platform, await nativeHere(platform));
+  return types.filter((dtype) => !known.has(dtype));
+}
+
+/** Without a stored file that is in use, there are none: all are measured again. */
+async function typesWithTimes(
+  platform: Platform,
+  native: NativeKernels | undefined,
+): Promise<ReadonlySet<string>> {
+  const found = await rememberedTuning(platform, native);
+  return new Set(typeof found === "object" ? found.groups.map(({ dtype }) => dtype) : []);
 }
 
 /** Measures some points of a file again and compares them with its predictions. */
@@ -146,7 +171,8 @@ export async function measureTuneTest(options: TuneTestOptions): Promise<TuneTes
     {
       startThread: () => platform.startThread("compute"),
       native: await nativeOf(options.file, platform),
-      breathe: () => platform.breathe(),
+      yieldThread: () => platform.yieldThread(),
+      cpuTimes: () => platform.cpuTimes(),
     },
     options,
   );

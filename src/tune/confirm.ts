@@ -1,11 +1,12 @@
-// Whether a candidate is really faster than the default: the last part of tuning a matmul, and what `tune test` asks
-// again. Part of run-tune.ts, knobs.ts and check.ts.
+// Tells whether a candidate is really faster than the default: the last part of tuning a matmul, and the part that
+// `tune test` runs again. Part of run-tune.ts, knobs.ts and check.ts.
 //
-// The fastest of forty candidates was often the luckiest. So the few best are measured afresh, in turns with the default,
-// which takes two turns in every round: how far its two times are apart is the noise of this machine at this moment. A
-// candidate is confirmed if it is faster than both by more than the noise, and in most of the rounds. A machine that
+// The fastest of forty candidates was often the luckiest. So the few best are measured afresh, alternating with the
+// default, which is measured twice in every round: the difference of its two times is the noise of this machine at this
+// moment. A candidate is confirmed if it is faster than both by more than the noise, and in most of the rounds. A machine that
 // others use is noisy, and nothing is confirmed on it.
 
+import { measure, quantile } from "../base/measure.ts";
 import type { StageTimes } from "./tune-file.ts";
 
 export interface ConfirmPlan {
@@ -25,24 +26,21 @@ export interface Verdict {
 }
 
 export interface Confirmation {
-  /** By what fraction the default's two times differ. */
+  /** The difference of the default's two times, as a fraction. */
   readonly noise: number;
   /** Microseconds of the default. */
   readonly usual: number;
   readonly verdicts: readonly Verdict[];
 }
 
-/** Rounds in turns; every other round goes backwards, so that none always follows the same one. */
 export async function confirm(plan: ConfirmPlan): Promise<Confirmation> {
-  const last = plan.candidates + 1; // the turns 0 and `last` are the default's
-  const samples = Array.from({ length: last + 1 }, (): StageTimes[] => []);
-  for (let round = 0; round < plan.rounds; round++) {
-    for (let i = 0; i <= last; i++) {
-      const turn = round % 2 === 0 ? i : last - i;
-      samples[turn]!.push(await plan.measure(turn === 0 || turn === last ? -1 : turn - 1));
-    }
-  }
-  return judge(samples.slice(1, last), samples[0]!, samples[last]!);
+  const candidates = Array.from({ length: plan.candidates }, (_, candidate) => candidate);
+  const { samples } = await measure({
+    contestants: [-1, ...candidates, -1], // the first and the last turn are the default's
+    rounds: plan.rounds,
+    run: (candidate) => plan.measure(candidate),
+  });
+  return judge(samples.slice(1, -1), samples[0]!, samples.at(-1)!);
 }
 
 /** From the times of all rounds: those of each candidate, and the two of the default. */
@@ -78,10 +76,6 @@ export function total({ init, compute }: StageTimes): number {
 
 /** The lower quartile by total time; its stages are from the same round. */
 export function typical(times: readonly StageTimes[]): StageTimes | undefined {
-  return [...times].sort((a, b) => total(a) - total(b))[(times.length - 1) >> 2];
-}
-
-/** The middle of some numbers; 0 if there are none. */
-export function median(values: readonly number[]): number {
-  return values.toSorted((a, b) => a - b)[values.length >> 1] ?? 0;
+  const quartile = quantile(times.map(total), 0.25);
+  return times.find((one) => total(one) === quartile);
 }

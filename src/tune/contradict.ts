@@ -19,7 +19,7 @@ export function withoutContradicted(
         point.dtype === dtype && point.n === n && point.k === k && point.threads === threads,
     );
     const lines = group.lines.map((line, at) => {
-      // The lines on both sides of a point are what it was estimated from.
+      // A point was estimated from the lines on both sides of it.
       const [below, above] = [group.lines[at - 1]?.m ?? 0, group.lines[at + 1]?.m ?? line.m + 1];
       const slow = ours
         .filter(({ m }) => m > below && m < above)

@@ -1,5 +1,5 @@
-// Which of two backends computes a matmul faster, by number of tokens: compares the tune files of the CPU and of a GPU, with
-// what has to be moved between them (device-profiles.ts).
+// Tells which of two backends computes a matmul faster, by number of tokens: compares the tune files of the CPU and of a
+// GPU, with the cost of moving data between them (device-profiles.ts).
 
 import {
   type DeviceStages,
@@ -29,7 +29,10 @@ export interface BackendCrossing extends TuneProblem {
   }[];
   /** The numbers of tokens at which the faster backend changes; the first entry is for the fewest tokens. */
   readonly turns: readonly { readonly m: number; readonly faster: string }[];
-  /** For each profile besides the first backend's own: from how many tokens on it is faster; absent: never in what was measured. */
+  /**
+   * For each profile besides the first backend's own: the number of tokens from which it is faster; absent: never within the
+   * measured ones.
+   */
   readonly crossovers: readonly { readonly profile: string; readonly m?: number }[];
 }
 

@@ -1,12 +1,14 @@
-// The notes of --explain for the default choice of kernels: which variant computes how many tokens and why, which
-// others were possible, and why the rest was refused. kernels/matmul-variants.ts makes the choice itself; if there are
+// The notes of --explain for the default choice of kernels: the variant for each number of tokens and the reason, the
+// other possible ones, and the reason for each refusal. kernels/matmul-variants.ts makes the choice itself; if there are
 // measurements, choose.ts chooses and explains.
 
+import { plural } from "../base/plural.ts";
 import { detectWasmFeatures } from "../kernels/features.ts";
 import {
   acceptsProblem,
   type ChooseMatmul,
   defaultChoice,
+  defaultVariant,
   hasKnobs,
   type MatmulChoice,
   type MatmulProblem,
@@ -15,11 +17,21 @@ import {
   matmulVariants,
 } from "../kernels/matmul-variants.ts";
 
-export function explainedDefault(target: MatmulTarget = detectWasmFeatures()): ChooseMatmul {
+/** `explained`: numbers of tokens that the user asked about, which have no estimates here. */
+export function explainedDefault(
+  target: MatmulTarget = detectWasmFeatures(),
+  explained: readonly number[] = [],
+): ChooseMatmul {
   const choose = defaultChoice(target);
   return (problems, maxTokens, threads) => {
     const choice = choose(problems, maxTokens, threads);
-    return { ...choice, notes: notesOf(choice, problems, target, threads) };
+    const asked = explained.map(
+      (tokens) =>
+        `${plural(tokens, "token")} ${defaultVariant(problems[0]!.dtype, tokens, target).id}`,
+    );
+    const chosen = `  chosen: ${asked.join(", ")} (no estimates: "lantern tune" measures)`;
+    const notes = notesOf(choice, problems, target, threads);
+    return { ...choice, notes: asked.length === 0 ? notes : [...notes, chosen] };
   };
 }
 

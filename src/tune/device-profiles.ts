@@ -1,6 +1,6 @@
-// The profiles of a matmul over devices: who prepares the activations (init), who multiplies (compute), and what has to be
-// moved between them (part of init, or finish). Their times at any number of tokens come from two tune files. Arithmetic
-// only; cross-backends.ts shows them, sides.ts decides by them.
+// The profiles of a matmul over devices: the device that prepares the activations (init), the one that multiplies
+// (compute), and the data that moves between them (part of init, or finish). Their times at any number of tokens come from
+// two tune files. Arithmetic only; cross-backends.ts shows them, sides.ts decides by them.
 
 import { bytesFor } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
@@ -13,7 +13,7 @@ export interface DeviceStages extends StageTimes {
   readonly finish: number;
 }
 
-/** What is known of a matmul at some number of tokens. */
+/** Known times of a matmul at some number of tokens. */
 interface Known {
   readonly cpu: StageTimes;
   readonly gpu: StageTimes;
@@ -101,7 +101,7 @@ export interface DeviceFiles {
 export interface MatmulTimesOf {
   cpu(m: number): StageTimes | undefined;
   gpu(m: number): StageTimes | undefined;
-  /** By profile; undefined where there is no time. */
+  /** By profile; undefined if there is no time. */
   stages(m: number): readonly (DeviceStages | undefined)[];
   /** The numbers of tokens at which it was measured, on either. */
   readonly measured: readonly number[];

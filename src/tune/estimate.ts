@@ -2,10 +2,10 @@
 // thread counts. Beyond the most measured tokens an estimate is a guess, so it is never below the roofline. Pure
 // arithmetic, used by choose.ts.
 
+import type { Device } from "../api/rates.ts";
 import { plural } from "../base/plural.ts";
 import { bitsPerWeight, bytesFor } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
-import type { Device } from "../limits/device.ts";
 import { opsAt } from "../limits/model-cost.ts";
 import { limitOf, noOps } from "../limits/roofline.ts";
 import type { Experts, StageTimes, TuneFile, TuneGroup, TuneProblem } from "./tune-file.ts";
@@ -29,7 +29,7 @@ export interface Basis {
 export type DeviceAt = (threads: number) => Pick<Device, "bytesPerSecond" | "opsPerSecond">;
 
 /** The roofline of a matmul: its weights are read once, and every weight is a multiply and an add per token. */
-function leastMicroseconds(
+export function leastMicroseconds(
   { dtype: name, n, k, experts }: TuneProblem,
   m: number,
   device: ReturnType<DeviceAt>,
@@ -108,8 +108,8 @@ export function estimate(basis: Basis, profile: number, m: number): Estimate | u
 }
 
 /**
- * The line from which times go on beyond the last: that of half as many tokens. Between the last two lines, noise would
- * be a large part of the difference.
+ * The line from which times are extrapolated beyond the last: that of half as many tokens. Between the last two lines,
+ * noise would be a large part of the difference.
  */
 function lineOfHalf({ lines }: TuneGroup): number {
   const half = (lines.at(-1)?.m ?? 0) / 2;

@@ -1,5 +1,5 @@
-// A tune file that the user names, in place of the stored one. It was asked for, so a file that does not apply here is
-// an error, where a stored one would only be passed over.
+// A tune file that the user names, instead of the stored one. The user asked for it, so a file that does not apply here
+// is an error, where a stored one would only be passed over.
 
 import { SourceError, UsageError } from "../base/errors.ts";
 import type { ByteSource, Platform, SourceSpec } from "../platform/platform.ts";
@@ -58,7 +58,7 @@ function nameOf(spec: SourceSpec): string {
   return spec.kind === "path" ? spec.path : spec.url;
 }
 
-/** The file, if it is of this machine and these kernels. */
+/** The file, if it belongs to this machine and these kernels. */
 export function checkGivenTune({ name, file }: GivenTune, here: TuneIdentity): TuneFile {
   const fact = staleFact(file, here);
   if (fact === undefined) return file;

@@ -1,6 +1,6 @@
-// From times measured on a GPU to its backend's choice of matmul kernels: for every shape and type the fastest of the
-// table for one token, which is what decode computes. Without times, or without a clear difference, the backend's own
-// choice stays. Layers in one dispatch are chosen in layer-choose.ts.
+// Chooses a backend's matmul kernels from times measured on a GPU: for every shape and type the fastest of the table
+// for one token, because decode computes one. Without times, or without a clear difference, the backend's own choice
+// stays. Layers in one dispatch are chosen in layer-choose.ts.
 
 import type { GpuFacts } from "../backends/webgpu/device.ts";
 import { matmulShapes, type Tuning, tuningFor } from "../backends/webgpu/tuning.ts";

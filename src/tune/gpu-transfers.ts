@@ -1,5 +1,5 @@
-// Measures the ways of a matmul's activations and results between the host and a GPU, and estimates those of any size from
-// what was measured. They decide whether a matmul whose activations are on the host is worth computing on the GPU.
+// Measures the transfers of a matmul's activations and results between the host and a GPU, and estimates those of any size
+// from the measurements. They decide whether a matmul whose activations are on the host is worth computing on the GPU.
 
 import type { GpuDevice } from "../backends/webgpu/device.ts";
 import type { GpuLink } from "../limits/gpu-device.ts";
@@ -34,7 +34,7 @@ export async function measureTransfers(
   try {
     const lines: TransferLine[] = [];
     for (const [i, m] of measured.entries()) {
-      // What is sent costs the difference to the same round trip without it.
+      // The time of a transfer is the difference to the same round trip without it.
       const least = await us(0, 4);
       const sent = async (bytes: number) => Math.max(0, (await us(bytes, 4)) - least);
       const width = prepared[i];
@@ -61,10 +61,10 @@ function outBytes({ n, experts }: TuneProblem, m: number): number {
   return 4 * m * n * (experts?.used ?? 1);
 }
 
-/** Microseconds of so many bytes: to the GPU, and from it, waiting for it included. */
+/** Microseconds to move a number of bytes: to the GPU, and from it, waiting for it included. */
 export interface TransferTimes {
   there(bytes: number): number;
-  /** Of activations that are so many bytes as floats, but sent as kernels read them; undefined: not measured. */
+  /** Microseconds of activations of `bytes` bytes as floats, but sent as kernels read them; undefined: not measured. */
   readonly prepared?: ((bytes: number) => number) | undefined;
   back(bytes: number): number;
 }

@@ -3,12 +3,12 @@
 // in a file of the same format whose header names the adapter.
 //
 // A time is measured over many matmuls in one submission, each with its own weights, by the host's clock, so the cost
-// of the host and of a submission does not count. Rounds go through all profiles in turn; the fastest round counts, and
-// what seems faster than the default is measured again in turns with it (confirm.ts). Preparing activations (init) is
-// timed apart from the matmul, and so are the ways of activations and results between the host and the GPU
+// of the host and of a submission does not count. Rounds go through all profiles; the fastest round counts, and a
+// profile that seems faster than the default is measured again, alternating with it (confirm.ts). Preparing activations
+// (init) is timed apart from the matmul, and so are the ways of activations and results between the host and the GPU
 // (gpu-transfers.ts).
 
-import { type Backend, evenRoom } from "../backends/backend.ts";
+import { type Backend, evenCapacity } from "../backends/backend.ts";
 import { backendByName } from "../backends/table.ts";
 import type { GpuDevice, GpuFacts } from "../backends/webgpu/device.ts";
 import {
@@ -18,16 +18,17 @@ import {
   type Tuning,
   tuningFor,
 } from "../backends/webgpu/tuning.ts";
-import { laneDotOf } from "../backends/webgpu/wgsl/matmul-few.ts";
+import { laneDotOf } from "../backends/webgpu/wgsl/matmul-gemv.ts";
 import { MATVEC_TOKENS } from "../backends/webgpu/wgsl/matvec.ts";
 import { AbortedError } from "../base/errors.ts";
+import { median } from "../base/measure.ts";
 import { bytesFor } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import type { Batch } from "../graph/batch.ts";
 import type { Weight } from "../graph/graph.ts";
 import { makePlan } from "../graph/plan.ts";
 import { challengeDefault } from "./challenge.ts";
-import { median, total } from "./confirm.ts";
+import { total } from "./confirm.ts";
 import { gpuTuneProfiles } from "./gpu-profiles.ts";
 import { measureTransfers } from "./gpu-transfers.ts";
 import {
@@ -53,7 +54,7 @@ export interface GpuTunePlan {
 const MOST_COPIES = 64;
 /** A software adapter is too slow for more. */
 const SOFTWARE_BYTES = 1 << 20;
-/** Of experts, which are there once: with more than this, some of their rows stand for all. */
+/** The most bytes of experts, which have one copy: with more than this, some of their rows stand for all. */
 const EXPERTS_BYTES: number = 1 << 30;
 /** Rounds of a confirmation, besides those of the plan. */
 const MORE_ROUNDS = 4;
@@ -64,20 +65,20 @@ const ROUNDS_SHARE = 0.7;
 export async function runGpuTune(
   plan: GpuTunePlan,
   openGpu: () => Promise<GpuDevice>,
-  breathe: () => Promise<void>,
+  yieldThread: () => Promise<void>,
   watch: TuneWatch = {},
 ): Promise<TuneGroup[]> {
   const groups: TuneGroup[] = [];
   for (const problem of plan.problems) {
     const done = groups.length;
     const report = async (share: number): Promise<void> => {
-      await breathe();
+      await yieldThread();
       if (watch.signal?.aborted) throw new AbortedError("tuning");
       watch.onProgress?.((done + share) / plan.problems.length, `${problemText(problem)}, GPU`);
     };
     const group = await tuneGroup(plan, problem, await openGpu(), report);
     groups.push(group);
-    watch.onGroup?.(group);
+    await watch.onGroup?.(group);
   }
   return groups;
 }
@@ -129,7 +130,7 @@ async function tuneGroup(
     await take(0);
     const prepared = tokens.map((m) => bench.preparedBytes(m));
     const transfers = await measureTransfers(gpu, problem, tokens, prepared);
-    const noise = median(noises);
+    const noise = noises.length > 0 ? median(noises) : 0;
     return { ...problem, threads: 1, ...(noise > 0 && { noise }), lines, transfers };
   } finally {
     bench.dispose();
@@ -173,7 +174,7 @@ class GpuMatmulBench {
   readonly #gpu: GpuDevice;
   readonly #backend: Backend & GpuTuningControls;
   readonly #copies: number;
-  /** What the time of the measured rows is multiplied with, for that of all. */
+  /** The ratio of the time of all rows to that of the measured rows. */
   readonly #factor: number;
   readonly #isRouted: boolean;
   readonly #limits: { maxTokens: number; maxOutputs: number };
@@ -214,7 +215,7 @@ class GpuMatmulBench {
         ? expertsGraph(type, rows, k, experts, copies)
         : matmulGraph(type, rows, k, copies);
       const plan = makePlan(graph, bench.#limits);
-      await bench.#backend.prepare(plan, evenRoom(1, floats));
+      await bench.#backend.prepare(plan, evenCapacity(1, floats));
       for (const weight of graph.weights) await uploadSample(bench.#backend, weight);
       // The routes of experts come from the router, which is not measured.
       await bench.#backend.run(bench.#batch(maxTokens));
@@ -240,7 +241,7 @@ class GpuMatmulBench {
   async measure(m: number): Promise<StageTimes> {
     const batch = this.#batch(m);
     const init = await this.#backend.timeBatch(batch, isInit);
-    // Copies may share what was prepared, or prepare it each for itself.
+    // Copies may share the prepared activations, or each prepares its own.
     const inits = Math.max(1, this.#backend.kernelsOf(batch, isInit).length);
     const compute = await this.#backend.timeBatch(batch, isCompute);
     return {

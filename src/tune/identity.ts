@@ -1,5 +1,5 @@
-// What times are valid for: this processor and these kernels. Another processor, another engine, or changed kernel
-// code makes them invalid; the text of some kernels stands for the code of all.
+// The identity for which times are valid: this processor and these kernels. Another processor, another engine, or
+// changed kernel code makes them invalid; the text of some kernels stands for the code of all.
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { fnv } from "../base/fnv.ts";
@@ -32,23 +32,34 @@ export function identityOf(
   };
 }
 
+/** WebAssembly with each way of multiplying bytes (packed.ts, "products"). */
+const wasmKinds = (["signed", "i7", "words"] as const).map((dot4) =>
+  wasmTarget({ dot4, vectorRegisters: 16 }),
+);
+
 /**
  * A hash of the kernels: of every layout as data, and of the code for a short and a long one. For machine code, of its
  * bytes, because the lowering is ours.
  */
 function kernelRevision(native: NativeKernels | undefined): string {
-  const target = native?.target ?? wasmTarget({ dot4: "signed", vectorRegisters: 16 });
+  const targets = native ? [native.target] : wasmKinds;
+  const target = targets[0]!;
   const groups = Math.min(2, PANEL_ROWS / (target.width / 4));
   const shape = { groups, tokens: 4, replicated: false, order: "matrix" } as const;
-  const layouts = packedTypes().map((type) => packingOf(type)!.layout(target.dot4));
+  // Sorted: the table's order is that in which modules were loaded, which differs between threads and bundles.
+  const layouts = packedTypes()
+    .map((type) => packingOf(type)!.layout(target.dot4))
+    .sort((a, b) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1));
   const short = layouts.find(({ spanBlocks }) => spanBlocks === 1)!;
   const long = layouts.find(({ spanBlocks }) => spanBlocks > 1)!;
-  const blocks = [short, long].map((layout, i) =>
-    blockMatmulKernel({
-      ...shape,
-      name: native ? `revision.${i}` : "blocks",
-      layout: blockLayoutFor(layout, target),
-    }),
+  const blocks = targets.flatMap((kind) =>
+    [short, long].map((layout, i) =>
+      blockMatmulKernel({
+        ...shape,
+        name: native ? `revision.${i}` : "blocks",
+        layout: blockLayoutFor(layout, kind),
+      }),
+    ),
   );
   const { order, tokens } = shape;
   const floats = floatMatmulKernel({ name: "f32", weights: "f32", groups, tokens, order, target });

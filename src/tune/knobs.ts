@@ -1,10 +1,11 @@
 // The second half of tuning a matmul: the knobs of the winning variant (kernels/knobs.ts). Part of run-tune.ts.
 //
-// One knob after the other: all its values are measured in turn, the best stays, and the next knob is tried with it
+// One knob after the other: all its values are measured, the best stays, and the next knob is tried with it
 // (coordinate descent). All combinations would be a hundred kernels and minutes. Knobs change times by percents where
 // register tiles change them by half, so the result must be confirmed at the end against the original variant
 // (confirm.ts); only that comparison is kept.
 
+import { measure, quantile } from "../base/measure.ts";
 import { type Knobs, knobNames, otherValues } from "../kernels/knobs.ts";
 import {
   hasKnobs,
@@ -12,10 +13,10 @@ import {
   type MatmulVariant,
   withKnobs,
 } from "../kernels/matmul-variants.ts";
-import { confirm } from "./confirm.ts";
+import { confirm, total } from "./confirm.ts";
 import type { StageTimes } from "./tune-file.ts";
 
-/** Measures variants in turn. */
+/** Measures variants alternately. */
 export interface KnobBench {
   measure(variant: number, m: number): Promise<StageTimes>;
   dispose(): void;
@@ -69,7 +70,7 @@ export async function searchKnobs(
   return ratios[all.indexOf(m)] === undefined ? undefined : { variant: best, ratios };
 }
 
-/** The time of `changed` relative to `usual` for each number of tokens; undefined where it is not confirmed. */
+/** The time of `changed` relative to `usual` for each number of tokens; undefined if it is not confirmed. */
 async function confirmedRatios(
   usual: MatmulVariant,
   changed: MatmulVariant,
@@ -108,21 +109,18 @@ async function timesOf(
 ): Promise<number[][]> {
   const bench = await open(variants, tokens);
   try {
-    const times = tokens.map(() => variants.map((): number[] => []));
-    for (let round = 0; round < WARM_UPS + rounds; round++) {
-      for (const [line, m] of tokens.entries()) {
-        for (const index of variants.keys()) {
-          const { init, compute } = await bench.measure(index, m);
-          if (round >= WARM_UPS) times[line]![index]!.push(init + compute);
-        }
-      }
+    const lines: number[][] = [];
+    for (const m of tokens) {
+      const { samples } = await measure({
+        contestants: [...variants.keys()],
+        rounds,
+        warmUps: WARM_UPS,
+        run: async (index) => total(await bench.measure(index, m)),
+      });
+      lines.push(samples.map((times) => quantile(times, 0.25)));
     }
-    return times.map((line) => line.map(lowerQuartile));
+    return lines;
   } finally {
     bench.dispose();
   }
-}
-
-function lowerQuartile(times: readonly number[]): number {
-  return times.toSorted((a, b) => a - b)[(times.length - 1) >> 2]!;
 }

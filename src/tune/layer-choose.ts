@@ -1,4 +1,5 @@
-// From what was measured of layers in one dispatch to the GPU backend's choice, and a sentence about it for --explain.
+// Chooses the dispatch of layers for the GPU backend from measurements of layers in one dispatch, with a sentence about
+// it for --explain.
 
 import type { GpuFacts } from "../backends/webgpu/device.ts";
 import {
@@ -17,19 +18,19 @@ import {
 } from "./layer-lines.ts";
 import type { TuneFile } from "./tune-file.ts";
 
-/** The dispatch that is used; undefined: the file does not say, or of kernels that are no more. */
+/** The dispatch that is used; undefined: the file names none, or one of kernels that no longer exist. */
 function usedDispatch({ use, dispatches, revision }: TunedLayers): TunedDispatch | undefined {
   if (revision !== LAYER_REVISION) return undefined;
   const timed = dispatches.filter(({ result }) => typeof result !== "string");
   return timed.find((one) => dispatchName(one) === use);
 }
 
-/** The tuned dispatches, each for models with layers of its shape; for others what is usual. undefined: nothing is. */
+/** The tuned dispatches, each for models with layers of its shape; for others the usual one. undefined: none is tuned. */
 export function tunedLayers(
   { layers = [], date }: Pick<TuneFile, "layers" | "date">,
   facts: GpuFacts,
 ): LayerDispatch | undefined {
-  // They were measured with these shapes of matmuls, whichever the matmuls have by themselves.
+  // They were measured with these shapes of matmuls, instead of the matmuls' own.
   const { shapeFor } = tuningFor(facts);
   return layers.reduceRight((otherwise: LayerDispatch | undefined, tuned) => {
     const used = usedDispatch(tuned);
@@ -40,12 +41,12 @@ export function tunedLayers(
   }, usualLayers(facts));
 }
 
-/** What was measured of layers of one shape, for people. */
+/** Measurements of layers of one shape, for people. */
 export interface LayersAnalysis
   extends Pick<TunedLayers, "shape" | "bytes" | "contexts" | "noise"> {
   /** "176x256": workgroups and their lanes; "apart": a dispatch for each op; undefined: the times are of other kernels. */
   readonly use: string | undefined;
-  /** How many times as fast that is as a dispatch for each op. */
+  /** Its speed relative to a dispatch for each op. */
   readonly gain: number;
   /** Microseconds after each context, or why there are none. */
   readonly dispatches: readonly { readonly name: string; readonly result: ContextTimes | string }[];

@@ -1,13 +1,13 @@
-// The part of a GPU's tune file about layers: what a token takes where each layer is one dispatch (backends/webgpu/layers.ts), for each
+// The part of a GPU's tune file about layers: the time of a token if each layer is one dispatch (backends/webgpu/layers.ts), for each
 // number of workgroups that was tried, beside a dispatch for each op. Part of tune-file.ts.
 //
 //   layers 5e1f0c2a use=176x256 bytes=29736960 contexts=16,512 revision=1 noise=0.004
 //   dispatch apart  641.2 660.1
 //   dispatch 176x256  497.0 512.3
 //   dispatch 264x256  gave-up
-// The first line names the shape of a model's layers (layer-shape.ts), what is used for them, the bytes of a layer and the revision of the
-// kernels. A dispatch is so many workgroups of so many lanes ("2": of as many as its kernels have), then the microseconds of a token after
-// each of the two contexts, or why it was not measured.
+// The first line names the shape of a model's layers (layer-shape.ts), the dispatch that is used for them, the bytes of a layer and the
+// revision of the kernels. A dispatch line has the numbers of workgroups and lanes ("2": as many lanes as its kernels have), then the
+// microseconds of a token after each of the two contexts, or why it was not measured.
 
 /** Why a dispatch has no times, by its word in the file. */
 export const layerRefusals = {
@@ -28,21 +28,21 @@ export interface TunedDispatch {
   readonly groups: number;
   /** Lanes of a workgroup; undefined: as its kernels have. */
   readonly lanes?: number;
-  /** What was measured, or why it is out. */
+  /** Measured times, or the reason for refusal. */
   readonly result: ContextTimes | LayerRefusal;
 }
 
-/** What was measured for models whose layers have one shape. */
+/** Measurements for models whose layers have one shape. */
 export interface TunedLayers {
   readonly shape: string;
   /** The name of the dispatch that is used: the fastest, where it was confirmed to be faster than each op in its own. */
   readonly use: string;
-  /** Of a layer's weights. */
+  /** Bytes of a layer's weights. */
   readonly bytes: number;
   /** Tokens before the one that is timed. */
   readonly contexts: readonly [number, number];
   readonly revision: number;
-  /** By what fraction two times of the same kernels differ. */
+  /** The difference between two times of the same kernels, as a fraction. */
   readonly noise?: number;
   readonly dispatches: readonly TunedDispatch[];
 }
@@ -84,7 +84,7 @@ export function parseLayers(line: string): Omit<TunedLayers, "dispatches"> | und
 
 const DISPATCH = /^dispatch (?:apart|([1-9]\d{0,3})(?:x(\d{1,4}))?) +(?:(\S+) (\S+)|([a-z-]+))$/;
 
-/** What a line of a dispatch should be. */
+/** The form of a dispatch's line. */
 export const dispatchForm: string = `"dispatch apart|GROUPS[xLANES] US US" or one of ${Object.keys(layerRefusals).join(", ")}`;
 
 /** undefined: the line is not one. */

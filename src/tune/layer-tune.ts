@@ -1,11 +1,11 @@
-// Measures layers in one dispatch (backends/webgpu/layers.ts) on a GPU: a token of the whole model, for several numbers of workgroups, in
-// turns with a dispatch for each op. Part of `lantern tune --backend webgpu`.
+// Measures layers in one dispatch (backends/webgpu/layers.ts) on a GPU: a token of the whole model, for several numbers of workgroups,
+// alternating with a dispatch for each op. Part of `lantern tune --backend webgpu`.
 //
-// How many workgroups run at the same time no device says, so it is tried. One whose workgroups give up, whose results have other bits or
-// which the GPU refuses is out, with its reason, and the next one is tried over the same weights. What seems faster is measured again in
-// turns with the dispatch for each op (challenge.ts), and is used only where that confirms it.
+// No device tells how many workgroups run at the same time, so candidates are tried. A candidate whose workgroups give up, whose results
+// have other bits or which the GPU refuses is out, with its reason, and the next one is tried over the same weights. One that seems
+// faster is measured again, alternating with the dispatch for each op (challenge.ts), and is used only if that confirms it.
 
-import { type Backend, evenRoom, type KvCacheOptions } from "../backends/backend.ts";
+import { type Backend, evenCapacity, type KvCacheOptions } from "../backends/backend.ts";
 import type { GpuDevice, GpuFacts } from "../backends/webgpu/device.ts";
 import { layerBytes, layerShape } from "../backends/webgpu/layer-shape.ts";
 import {
@@ -30,40 +30,40 @@ import {
 } from "./layer-lines.ts";
 import type { StageTimes } from "./tune-file.ts";
 
-/** So many workgroups, of so many lanes each. */
+/** Numbers of workgroups, and of lanes in each. */
 export type LayerCandidate = Pick<TunedDispatch, "groups" | "lanes">;
 
 /** A model on the GPU, and how thoroughly it is measured. */
 export interface LayerTunePlan {
   readonly graph: Graph;
-  /** Has the model's weights, with the room of layerRoom(). Not disposed of. */
+  /** Has the model's weights, with the room of layerCapacity(). Not disposed of. */
   readonly backend: Backend & GpuTuningControls;
   readonly gpu: GpuDevice;
-  /** How the model is computed without layers in one dispatch. */
+  /** The tuning of the model without layers in one dispatch. */
   readonly tuning: Tuning;
   readonly contexts: readonly [number, number];
   readonly rounds: number;
   /** Default: those for GPUs like this one. */
   readonly candidates?: readonly LayerCandidate[];
-  /** Called before every measurement with the part that is done; throws where the work should stop. */
+  /** Called before every measurement with the part that is done; throws if the work should stop. */
   report(share: number): Promise<void>;
 }
 
-/** One token at a time is all that is measured. */
+/** Only one token at a time is measured. */
 export const layerLimits = { maxTokens: 1, maxOutputs: 1 };
 /** Positions that kernels are made for, as by default; the cache has room for those that are used. */
 const POSITIONS = 4096;
 
-/** What of the KV cache these contexts need. */
-export function layerRoom(graph: Graph, [, long]: readonly [number, number]): KvCacheOptions {
+/** The part of the KV cache that these contexts need. */
+export function layerCapacity(graph: Graph, [, long]: readonly [number, number]): KvCacheOptions {
   const blocks = Math.ceil((long + 1) / KV_BLOCK_TOKENS);
-  const room = evenRoom(blocks, kvDTypeOf(defaultKvType), kvGroups(graph).length);
+  const room = evenCapacity(blocks, kvDTypeOf(defaultKvType), kvGroups(graph).length);
   return { ...room, tableLength: Math.max(blocks, POSITIONS / KV_BLOCK_TOKENS) };
 }
 
 /** Workgroups that GPUs may run at the same time: from 16 small cores to two for each of an H200's 132. */
 const GROUPS: readonly number[] = [16, 32, 48, 64, 96, 128, 132, 176, 264];
-/** As many as a matmul makes, unless they are more. */
+/** The most workgroups of a matmul that are tried as well. */
 const MOST_GROUPS = 512;
 const LANES: readonly number[] = [256, 512];
 
@@ -81,8 +81,8 @@ export function layerCandidates(
 }
 
 /**
- * Looks of a workgroup before it gives up: a failing candidate ends within a second also where a look takes several times as long as on an H200. A
- * processor that plays a GPU looks for each lane in turn.
+ * Looks of a workgroup before it gives up: a failing candidate ends within a second even if a look takes several times as long as on an H200. A
+ * processor that emulates a GPU looks for one lane after the other.
  */
 const POLLS = { hardware: 2 ** 18, software: 2 ** 16 } as const;
 /** Milliseconds that each context is measured, at least: a GPU's clocks are low after a pause. */
@@ -163,7 +163,7 @@ export async function runLayerTune(plan: LayerTunePlan): Promise<TunedLayers> {
   };
 }
 
-/** Of a candidate that failed while it was confirmed. */
+/** The times of a candidate that failed while it was confirmed. */
 const NEVER: StageTimes = { init: 0, compute: Number.POSITIVE_INFINITY };
 
 /** Two contexts in the form of a matmul's stages, whose sum is compared. */
@@ -205,12 +205,12 @@ class LayerBench {
     this.#logits = new Float32Array(graph.outputs.logits!.cols);
     const blocks = Math.ceil((long + 1) / KV_BLOCK_TOKENS);
     this.#sequence = { blocks: Int32Array.from({ length: blocks }, (_, i) => i) };
-    // What lies between the two contexts is empty: a token takes as long.
+    // The cache between the two contexts is empty: a token takes as long.
     const first = Array.from({ length: short + 1 }, (_, i) => i);
     this.#positions = [...new Set([...first, Math.max(0, long - 1), long])];
   }
 
-  /** Computes what the others are compared with. */
+  /** Computes the results that the others are compared with. */
   async begin(): Promise<void> {
     await this.#plan.backend.retune({ ...this.#usual, layerDispatch: undefined });
     for (const position of this.#positions) {
@@ -240,7 +240,7 @@ class LayerBench {
     const wrong = await this.#check(this.#positions);
     if (wrong) return wrong;
     const times = await this.#time();
-    // Once workgroups have given up, nobody waits any more, which is fast.
+    // Once workgroups have given up, no workgroup waits any more, which is fast.
     return (await this.#check(this.#plan.contexts)) ?? times;
   }
 
@@ -263,7 +263,7 @@ class LayerBench {
     return this.#plan.backend.kernelsOf(this.#batch, isLayer).length > 0;
   }
 
-  /** What is wrong with the tokens at these positions; undefined: nothing. */
+  /** The error in the tokens at these positions; undefined: none. */
   async #check(positions: readonly number[]): Promise<LayerRefusal | undefined> {
     for (const position of positions) {
       if (!(await this.#run(position))) return "gave-up";

@@ -16,7 +16,7 @@ import type { Experts } from "./tune-file.ts";
 export const matmulName = "matmul";
 /** Rows of the embedding table, which provides the activations. */
 const tableRows = 16;
-/** The same for experts: so many different tokens, each with its own choice of experts. */
+/** The same for experts: this many different tokens, each with its own choice of experts. */
 const routedRows = 128;
 /** Distinct values of each weight; they repeat, because quantizing all of them would take longer than the measurement. */
 const distinctElements = 1 << 18;

@@ -4,7 +4,7 @@
 // Stage times come from the threads' records (src/backends/cpu/threads/records.ts): init ends when the last thread has
 // prepared its activations, compute when the last has finished its rows. Both include waiting at barriers.
 
-import { type Backend, EVENT_NUMBERS, evenRoom } from "../backends/backend.ts";
+import { type Backend, EVENT_NUMBERS, evenCapacity } from "../backends/backend.ts";
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { backendByName } from "../backends/table.ts";
 import { bytesFor } from "../dtypes/dtype.ts";
@@ -79,7 +79,7 @@ export class MatmulTimes {
     }
   }
 
-  /** One batch of m tokens with variant `index`, -1: what the bench was opened with. All rows take the same time, so the time of some is scaled to all. */
+  /** One batch of m tokens with variant `index`, -1: the one that the bench was opened with. All rows take the same time, so the time of some is scaled to all. */
   async measure(index: number, m: number, idle: "spin" | "sleep"): Promise<StageTimes> {
     const bench = (m <= STREAMING_TOKENS ? this.#streaming : this.#computing)!;
     const { init, compute } = await bench.measure(index, m, idle);
@@ -110,7 +110,7 @@ async function openComputing(options: MatmulTimesOptions): Promise<RowsBench> {
   return await RowsBench.open(options, rows, copies, Math.max(...tokens));
 }
 
-/** What prepares activations. */
+/** Ops that prepare activations. */
 const initOps: readonly string[] = ["quantize", "quantize_experts", "round"];
 /** Batches to run until one has all its records; more than one is rarely needed. */
 const MOST_TRIES = 20;
@@ -164,7 +164,7 @@ class RowsBench {
       const graph = experts
         ? expertsGraph(dtype, rows, k, experts, copies)
         : matmulGraph(dtype, rows, k, copies);
-      await backend.prepare(makePlan(graph, bench.#limits), evenRoom(1, floats));
+      await backend.prepare(makePlan(graph, bench.#limits), evenCapacity(1, floats));
       for (const weight of graph.weights) await uploadSample(backend, weight);
       const { parts } = backend.profile!()!;
       const measured = experts ? "matmul_id" : "matmul";
@@ -226,7 +226,7 @@ class RowsBench {
   }
 }
 
-/** The number of rows that take about so many bytes, in whole row panels. */
+/** The number of rows that take about `bytes` bytes, in whole row panels. */
 function rowsOfBytes({ dtype, k, experts }: TuneProblem, bytes: number): number {
   const rowBytes = bytesFor(dtypeByName(dtype)!, k) * (experts?.count ?? 1);
   return Math.max(16, Math.ceil(bytes / rowBytes / 16) * 16);
@@ -242,7 +242,7 @@ export function untilCompiled(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, COMPILE_MS));
 }
 
-/** How many copies of a matrix take about so many bytes. */
+/** The number of copies of a matrix that take about `bytes` bytes. */
 function copiesOf({ dtype, n, k, experts }: TuneProblem, bytes: number, most: number): number {
   const size = n * bytesFor(dtypeByName(dtype)!, k) * (experts?.count ?? 1);
   return Math.min(most, Math.max(1, Math.ceil(bytes / size)));

@@ -1,5 +1,5 @@
-// What this machine's measurements decide when a model is loaded: kernels and threads (tuning), and how many prompt
-// tokens go into a batch while others decode. The engine's thread loads this file only if there is a measurement.
+// Choices that this machine's measurements make when a model is loaded: kernels and threads (tuning), and the number of
+// prompt tokens in a batch while others decode. The engine's thread loads this file only if there is a measurement.
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import type { SideChoice } from "../backends/switch/divide-batch.ts";
@@ -7,8 +7,9 @@ import { type GpuFacts, gpuIdentity } from "../backends/webgpu/device.ts";
 import { bytesFor } from "../dtypes/dtype.ts";
 import type { KvDType } from "../dtypes/kv-types.ts";
 import { dtypeByName } from "../dtypes/table.ts";
-import type { EngineOptions } from "../engine/engine.ts";
 import type { ModelFile } from "../formats/model-file.ts";
+import type { BatchShape } from "../graph/batch.ts";
+import type { Graph } from "../graph/graph.ts";
 import { deviceAt } from "../limits/device.ts";
 import { gpuDevice } from "../limits/gpu-device.ts";
 import { graphModelCost } from "../limits/model-cost.ts";
@@ -28,8 +29,8 @@ import { gpuTuneIdentity } from "./gpu-profiles.ts";
 import { linkTimes, transferTimes } from "./gpu-transfers.ts";
 import { identityOf } from "./identity.ts";
 import { estimateSides, explainSides } from "./sides.ts";
-import { type CountedProblem, countedProblems } from "./space.ts";
-import { rememberedGpuTuning, rememberedTuning } from "./store.ts";
+import { type CountedProblem, countedProblems, typesToTune } from "./space.ts";
+import { reachable, rememberedGpuTuning, rememberedTuning } from "./store.ts";
 import type { TuneFile } from "./tune-file.ts";
 import { isGpuFile, targetFor } from "./tune-target.ts";
 import { type TunedUse, useTuning } from "./use.ts";
@@ -41,11 +42,14 @@ export async function measuredTuning(
   threads: number | undefined,
   native: NativeKernels | undefined,
   given?: GivenTune,
+  explained?: readonly number[],
 ): Promise<TunedUse> {
   const problems = countedProblems(file.tensors.values());
   const known = await cpuTuning(platform, native, given);
-  const limits = await machineLimits(problems);
-  return useTuning(known, problems, targetFor(native), threads, limits);
+  const deviceAt = await machineLimits(problems);
+  const use = useTuning(known, problems, targetFor(native), threads, { deviceAt, explained });
+  const types = typeof known === "object" ? known.groups.map(({ dtype }) => dtype) : [];
+  return { ...use, isTuned: typesToTune(problems).every((dtype) => types.includes(dtype)) };
 }
 
 /** This machine's limits by number of threads, for weights of these matmuls; undefined: it was not measured. */
@@ -79,7 +83,7 @@ export async function measuredGpuTuning(
 interface SidesOptions {
   readonly threads: number;
   readonly native: NativeKernels | undefined;
-  /** The file that the user named, in place of the stored one of its device. */
+  /** The file that the user named, instead of the stored one of its device. */
   readonly given: GivenTune | undefined;
 }
 
@@ -91,7 +95,7 @@ async function cpuTuning(
 ): Promise<TuneFile | string | undefined> {
   const machine = { cpu: platform.cpu(), cores: platform.cores };
   return given && !isGpuFile(given.file)
-    ? checkGivenTune(given, identityOf(machine, native))
+    ? await reachable(checkGivenTune(given, identityOf(machine, native)))
     : await rememberedTuning(platform, native);
 }
 
@@ -106,19 +110,19 @@ async function gpuTuning(
     : await rememberedGpuTuning(platform, facts);
 }
 
-/** What batches of this model take here, as far as the tune file tells; undefined: it does not. */
+/** Times of this model's batches here, as far as the tune file has them; undefined: it has none. */
 export async function measuredBatches(
   platform: Platform,
   file: Pick<ModelFile, "tensors">,
   { threads, native, given }: SidesOptions,
-): Promise<EngineOptions["batchShape"]> {
+): Promise<((graph: Graph) => BatchShape | undefined) | undefined> {
   const cpu = await cpuTuning(platform, native, given);
   if (cpu === undefined || typeof cpu === "string") return undefined;
   const limits = await machineLimits(countedProblems(file.tensors.values()));
   return (graph) => batchTimes(cpu, graphMatmuls(graph), threads, limits);
 }
 
-/** Whose side computes what of this model, by the times of both; a sentence: what is missing to say so. */
+/** The side that computes each phase of this model, by the times of both; a sentence: the data that is missing for that. */
 export async function measuredSides(
   platform: Platform,
   file: Pick<ModelFile, "tensors" | "metadata">,
@@ -163,7 +167,9 @@ const SMALLEST_CHUNK = 8;
  * Prompt tokens in a batch while others decode: as many as are computed in the time that reading the weights takes,
  * which is the first turning point of this machine's limits. undefined: it was not measured.
  */
-export async function measuredChunk(threads: number): Promise<EngineOptions["promptChunk"]> {
+export async function measuredChunk(
+  threads: number,
+): Promise<((graph: Graph, kvType: KvDType) => number | undefined) | undefined> {
   const measured = await rememberedMachine();
   if (!measured) return undefined;
   // With the rate of vectors, which kernels come close to. With that of AMX tiles, which they are far from, a batch

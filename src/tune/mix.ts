@@ -75,7 +75,7 @@ function shortest(
   return ends[1]!.us < ends[0]!.us ? ends[1]! : ends[0]!;
 }
 
-/** From one group to the next: the narrower of what the first gives and the second reads has to be moved, at least. */
+/** From one group to the next: at least the narrower of the first one's output and the second one's input has to be moved. */
 function change(
   before: GroupCost | undefined,
   after: GroupCost | undefined,

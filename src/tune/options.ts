@@ -1,4 +1,4 @@
-// The options and results of tune() and testTune(). What is wrong with options is said before anything is measured.
+// The options and results of tune() and testTune(). Errors in options are reported before anything is measured.
 
 import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
@@ -8,30 +8,34 @@ import type { TuneFile } from "./tune-file.ts";
 
 export interface TuneOptions {
   /** The backend: "cpu" (default) or "webgpu". */
-  backend?: string;
+  backend?: string | undefined;
   /** The model whose matmuls are tuned (anything that open() takes); or else `shapes`. */
-  model?: string | URL;
+  model?: string | URL | undefined;
   /** As the option of open(), with `model`: its F32 and BF16 matrices are tuned as this type. */
-  weights?: HeldType;
+  weights?: HeldType | undefined;
   /** "7b", "13b", "30b", "65b", "70b", or a name of limitsNames(). */
-  shapes?: string;
+  shapes?: string | undefined;
   /** Types of the weights, with `shapes`. Default: q4_0. */
-  types?: readonly string[];
+  types?: readonly string[] | undefined;
   /** Default: 1 and all cores; quick: all cores. */
-  threads?: readonly number[];
+  threads?: readonly number[] | undefined;
   /** Numbers of tokens: some small ones, and mStep, 2 mStep, ... up to mStep x mNum. Default 8 and 16. */
-  mStep?: number;
-  mNum?: number;
+  mStep?: number | undefined;
+  mNum?: number | undefined;
   /** Exactly these numbers of tokens instead. */
-  tokens?: readonly number[];
+  tokens?: readonly number[] | undefined;
   /** quick: seconds; normal: minutes; full: every matrix completely. Default: normal. */
-  mode?: TuneMode;
+  mode?: TuneMode | undefined;
   /** false: WebAssembly kernels, even if this machine can run machine code (default true). */
-  native?: boolean;
+  native?: boolean | undefined;
+  /** Only types of which no times are stored (default false). */
+  missing?: boolean | undefined;
+  /** Called after each matrix with all that was measured so far; the next one waits for it. */
+  onMatrix?: ((file: TuneFile) => void | Promise<void>) | undefined;
   /** Store the times for the next open() (default true). A function is called when they are complete. */
-  remember?: boolean | (() => boolean);
-  signal?: AbortSignal;
-  onProgress?: (share: number, now: string) => void;
+  remember?: (boolean | (() => boolean)) | undefined;
+  signal?: AbortSignal | undefined;
+  onProgress?: ((share: number, now: string) => void) | undefined;
 }
 
 const MOST_THREADS = 256;
@@ -93,18 +97,18 @@ function checkCount(name: string, count: unknown, most: number): void {
 
 export interface TuneResult {
   readonly file: TuneFile;
-  /** Where it is stored; undefined if it is not. */
+  /** The path where it is stored; undefined if it is not. */
   readonly place: string | undefined;
-  /** What was not measured, and why. */
+  /** The measurements that were left out, and why. */
   readonly notes?: readonly string[];
 }
 
 export interface TuneTestOptions {
   file: TuneFile;
-  /** How many points to measure again (default 12). */
-  points?: number;
-  signal?: AbortSignal;
-  onProgress?: (share: number, now: string) => void;
+  /** The number of points to measure again (default 12). */
+  points?: number | undefined;
+  signal?: AbortSignal | undefined;
+  onProgress?: ((share: number, now: string) => void) | undefined;
 }
 
 /** A point of a tune file that was measured again. */
@@ -118,7 +122,7 @@ export interface TuneTestPoint {
   /** Microseconds, init and compute together. */
   readonly predicted: number;
   readonly measured: number;
-  /** Its time relative to the default's, measured in turns with it; absent: it is the default. */
+  /** Its time relative to the default's, measured alternately; absent: it is the default. */
   readonly overDefault?: number;
   /** Whether it is slower than the default, beyond the noise. */
   readonly isSlower?: boolean;

@@ -1,5 +1,5 @@
-// When to try again to tune, after a try that other programs disturbed: a machine that is busy now is often busy all day, and each
-// try costs half a minute of its cores. Stored, so that it holds for the next start, too.
+// The time of the next attempt to tune, after other programs disturbed one: a machine that is busy now is often busy all day, and
+// each try costs half a minute of its cores. Stored, so that it holds for the next start, too.
 
 import { currentPlatform } from "../platform/current.ts";
 
@@ -18,13 +18,20 @@ export async function postponeTune(now: Date = new Date()): Promise<void> {
 
 /** Whether the last disturbed try was less than a day ago. */
 export async function isTunePostponed(now: Date = new Date()): Promise<boolean> {
+  return (await tunePostponedUntil(now)) !== undefined;
+}
+
+/** When the next try may be; undefined: now. */
+export async function tunePostponedUntil(now: Date = new Date()): Promise<Date | undefined> {
   try {
     const platform = await currentPlatform();
     const text = await platform.smallFiles().read(POSTPONE_FILE);
     const { disturbed_at: at } = JSON.parse(text ?? "{}") as { disturbed_at?: unknown };
-    const passedMs = now.getTime() - Date.parse(String(at));
-    return passedMs >= 0 && passedMs < dayMs; // of a clock that was set back: not
+    const disturbed = Date.parse(String(at));
+    const passedMs = now.getTime() - disturbed;
+    const isRecent = passedMs >= 0 && passedMs < dayMs; // of a clock that was set back: not
+    return isRecent ? new Date(disturbed + dayMs) : undefined;
   } catch {
-    return false; // it cannot be read: then it says nothing
+    return undefined; // it cannot be read: then it says nothing
   }
 }

@@ -1,13 +1,15 @@
 // Measures every profile for every shape, thread count and number of tokens, for `lantern tune`. Rounds are
 // interleaved (each goes through all profiles), so that a slow moment of the machine affects all of them. Other
 // programs can only slow a round down, so the lower quartile of the rounds counts, and a profile is given up when its
-// best round is far from the best of all. What seems faster than the default is then measured again, in turns with it
+// best round is far from the best of all. A profile that seems faster than the default is then measured again, alternating with it
 // (confirm.ts), also with sleeping threads. Then the knobs of the best are searched (knobs.ts), if the kernels are
 // machine code: for one token and, if there is time, for the most; a model computes little else.
 
 import { refusals } from "../backends/cpu/native/choice.ts";
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { AbortedError } from "../base/errors.ts";
+import { loadWatch, type ReadCpuTimes } from "../base/machine-load.ts";
+import { measure as measureInTurns, median, takeRounds } from "../base/measure.ts";
 import { plural } from "../base/plural.ts";
 import {
   acceptsProblem,
@@ -21,7 +23,7 @@ import {
 import type { KernelTarget } from "../kernels/target.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import { challengeDefault } from "./challenge.ts";
-import { median, total, typical } from "./confirm.ts";
+import { total, typical } from "./confirm.ts";
 import { type KnobSearch, searchKnobs } from "./knobs.ts";
 import { MatmulTimes, type MatmulTimesOptions, untilCompiled } from "./measure.ts";
 import { tuneExperts } from "./tune-experts.ts";
@@ -52,7 +54,7 @@ export interface TunePlan {
   readonly knobsOfTiles?: boolean;
   /** Also measure the best variants with threads that sleep at once. */
   readonly sleeping?: boolean;
-  /** What a wake-up takes: matmuls that are hardly longer are not measured with sleeping threads. */
+  /** The time of a wake-up: matmuls that are hardly longer are not measured with sleeping threads. */
   readonly notifyUs?: number | undefined;
 }
 
@@ -61,15 +63,17 @@ export interface TuneEnvironment {
   /** Makes the matmul kernels; undefined: they are WebAssembly. */
   readonly native?: NativeKernels | undefined;
   /** Lets other work in: a progress bar, an abort, a request. */
-  breathe(): Promise<void>;
+  yieldThread(): Promise<void>;
+  /** Tells rounds that others disturbed; absent: all count. */
+  readonly cpuTimes?: ReadCpuTimes | undefined;
 }
 
 export interface TuneWatch {
   readonly signal?: AbortSignal | undefined;
-  /** Called with the fraction that is done, 0 to 1, and what is measured now. */
+  /** Called with the fraction that is done, 0 to 1, and the current measurement. */
   readonly onProgress?: ((share: number, now: string) => void) | undefined;
   /** Called when a group is finished: a later abort does not lose it. */
-  readonly onGroup?: ((group: TuneGroup) => void) | undefined;
+  readonly onGroup?: ((group: TuneGroup) => void | Promise<void>) | undefined;
 }
 
 /**
@@ -77,10 +81,15 @@ export interface TuneWatch {
  */
 const HOPELESS: readonly number[] = [3, 1.6, 1.3, 1.3, 1.3];
 const WARM_UPS = 3;
+/** The most rounds that are repeated because others disturbed them: users wait for a tune. */
+const REPEATS = 3;
 /** Rounds of a confirmation, besides those of the plan. */
 const MORE_ROUNDS = 4;
-/** The fraction of the time for all profiles; the rest is for confirmations. */
+/** The fractions of the time for all profiles and for confirmations; the rest is for the default's times. */
 const TILES_SHARE = 0.7;
+const CONFIRM_SHARE = 0.2;
+/** The default's own weights are in the caches, as far as they fit, when it is timed for the last time. */
+const REWARM_UPS = 3;
 /** The fraction of a matmul's time budget for knobs, if there are any. */
 const KNOBS_SHARE = 0.3;
 
@@ -121,7 +130,7 @@ export async function runTune(
               ...benchOptions(plan, problem, threads, environment),
               tokens: plan.tokens,
               rounds: plan.rounds,
-              breathe: () => environment.breathe(),
+              yieldThread: () => environment.yieldThread(),
             },
             profiles,
             report,
@@ -132,7 +141,7 @@ export async function runTune(
             watch.signal,
           );
       groups.push(group);
-      watch.onGroup?.(group);
+      await watch.onGroup?.(group);
     }
   }
   return groups;
@@ -159,7 +168,7 @@ interface Line extends TuneLine {
   readonly times: (StageTimes | undefined)[];
 }
 
-/** How a profile is measured: which bench, and which of its variants. */
+/** A candidate: its bench, and the variant of it. */
 interface Entrant {
   readonly profile: number;
   readonly variant: number;
@@ -230,27 +239,44 @@ class GroupTuner {
         return await (level === 2 ? rows : tiled).measure(variant, m, idle);
       };
       const all = WARM_UPS + rounds;
-      for (let round = 0; round < all; round++) {
-        for (const [line, m] of tokens.entries()) {
-          report((TILES_SHARE * (round + line / tokens.length)) / all);
-          for (const entrant of alive[line]!) {
-            const times = await measure(entrant, m, "spin");
-            if (round >= WARM_UPS) samples[line]![entrant.profile]!.push(times);
+      await takeRounds({
+        rounds,
+        warmUps: WARM_UPS,
+        watch: loadWatch(this.#environment.cpuTimes),
+        mostRepeats: REPEATS,
+        measure: async (round) => {
+          const taken: { readonly into: StageTimes[]; readonly times: StageTimes }[] = [];
+          for (const [line, m] of tokens.entries()) {
+            report((TILES_SHARE * (WARM_UPS + round + line / tokens.length)) / all);
+            for (const entrant of alive[line]!) {
+              const into = samples[line]![entrant.profile]!;
+              taken.push({ into, times: await measure(entrant, m, "spin") });
+            }
           }
-        }
-        if (round === WARM_UPS - 1) await untilCompiled();
-        const hopeless = HOPELESS[round - WARM_UPS];
-        if (hopeless !== undefined) this.#giveUp(samples, alive, hopeless);
-      }
+          return taken;
+        },
+        keep: async (taken, round) => {
+          if (round >= 0) for (const { into, times } of taken) into.push(times);
+          if (round === -1) await untilCompiled();
+          const hopeless = HOPELESS[round];
+          if (hopeless !== undefined) this.#giveUp(samples, alive, hopeless);
+        },
+      });
       const lines: Line[] = [];
       const noises: number[] = [];
       for (const [line, m] of tokens.entries()) {
-        report(TILES_SHARE + ((1 - TILES_SHARE) * line) / tokens.length);
+        report(TILES_SHARE + (CONFIRM_SHARE * line) / tokens.length);
         const found = await this.#confirmed(samples[line]!, [...alive[line]!], m, measure);
         lines.push(found.line);
         if (found.noise !== undefined) noises.push(found.noise);
       }
-      return { lines, noise: median(noises) };
+      const usual = tokens.map((m, line) =>
+        [...alive[line]!].find((one) => this.#isDefault(one, m)),
+      );
+      const timed = await this.#timeDefaults(lines, usual, measure, (share) =>
+        report(TILES_SHARE + CONFIRM_SHARE + (1 - TILES_SHARE - CONFIRM_SHARE) * share),
+      );
+      return { lines: timed, noise: noises.length > 0 ? median(noises) : 0 };
     } finally {
       for (const bench of this.#open) bench.dispose();
     }
@@ -288,9 +314,42 @@ class GroupTuner {
     return { line: { m, times }, noise: result.noise };
   }
 
+  /**
+   * The lines with the default's times as `tune test` and a model see them: in rounds through all numbers of tokens, each after the default
+   * itself, not after other profiles. All times of a line are scaled alike, which changes no choice.
+   */
+  async #timeDefaults(
+    lines: readonly Line[],
+    usual: readonly (Entrant | undefined)[],
+    measure: (entrant: Entrant, m: number, idle: "spin" | "sleep") => Promise<StageTimes>,
+    report: (share: number) => void,
+  ): Promise<Line[]> {
+    const rounds = this.#plan.rounds + MORE_ROUNDS;
+    const { samples } = await measureInTurns({
+      contestants: lines.map(({ m }, at) => ({ m, one: usual[at] })),
+      rounds,
+      watch: loadWatch(this.#environment.cpuTimes),
+      mostRepeats: REPEATS,
+      onRound: (round) => report(round / rounds),
+      run: async ({ m, one }) => {
+        if (!one) return undefined;
+        for (let i = 0; i < REWARM_UPS; i++) await measure(one, m, "spin");
+        return await measure(one, m, "spin");
+      },
+    });
+    return lines.map(({ m, times }, at) => {
+      const own = samples[at]!.filter((one) => one !== undefined);
+      const [now, was] = [typical(own), usual[at] && times[usual[at].profile]];
+      const scale = now && was ? total(now) / total(was) : 1;
+      const scaled = (one: StageTimes | undefined) =>
+        one && { init: one.init * scale, compute: one.compute * scale };
+      return { m, times: times.map(scaled) };
+    });
+  }
+
   /** A server tunes while it is idle: a new request waits for one measurement, not for a whole line. */
   async #pause(signal: AbortSignal | undefined): Promise<void> {
-    await this.#environment.breathe();
+    await this.#environment.yieldThread();
     if (signal?.aborted) throw new AbortedError("tuning");
   }
 

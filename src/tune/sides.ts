@@ -1,10 +1,10 @@
-// Which of two backends computes prompts and which generated tokens, from measured times: those of all matmuls of the model on
-// either side by number of tokens (two tune files), what moving activations and results takes, and what it takes to move the
-// cache from one to the other. Arithmetic only; src/load/choose-backend.ts makes the backend.
+// Decides which of two backends computes prompts and which generated tokens, from measured times: those of all matmuls of the
+// model on either side by number of tokens (two tune files), of moving activations and results, and of moving the cache from
+// one to the other. Arithmetic only; src/load/choose-backend.ts makes the backend.
 //
-// A text must not depend on who else is served, and the two sides round sums in another order. So it is the phase of a token
-// that decides where it is computed, not how many others are in its batch. Whether single matmuls would gain on the other
-// side is computed as well (mix.ts), and said.
+// A text must not depend on other requests, and the two sides round sums in another order. So the phase of a token decides
+// the side that computes it, not the number of other tokens in its batch. Whether single matmuls would gain on the other
+// side is computed as well (mix.ts), and reported.
 
 import type { SideChoice } from "../backends/switch/divide-batch.ts";
 import type { Side } from "../backends/switch/newest.ts";
@@ -29,7 +29,7 @@ export interface SidesRequest extends DeviceFiles {
   /** The model's matmuls, in their order. */
   readonly groups: readonly MatmulGroup[];
   readonly transfers: TransferTimes;
-  /** Of the cache, all layers. */
+  /** Bytes of a token in the cache, all layers. */
   readonly kvTokenBytes: number;
   /** Tokens of a batch of a prompt. */
   readonly promptTokens: number;
@@ -50,7 +50,7 @@ interface MatmulRow {
     readonly tokens: number;
     readonly stages: readonly (DeviceStages | undefined)[];
   }[];
-  /** For each profile after the first: from how many tokens on it is faster than the first; undefined: never. */
+  /** For each profile after the first: the number of tokens from which it is faster than the first; undefined: never. */
   readonly crossovers: readonly (number | undefined)[];
 }
 
@@ -59,9 +59,9 @@ export interface SidesEstimate {
   /** For one prompt token and one generated token, by pair of sides, moving the cache included. */
   readonly costs: readonly { readonly choice: SideChoice; readonly ms: number }[];
   readonly times: readonly SideTimes[];
-  /** Of a token's part of the cache, there and back. */
+  /** The time to move a token's part of the cache, there and back. */
   readonly moveMs: number;
-  /** From how many tokens on another side is faster; the first entry says who is for one token. */
+  /** The numbers of tokens from which another side is faster; the first entry names the side for one token. */
   readonly crossovers: readonly { readonly tokens: number; readonly faster: "cpu" | "webgpu" }[];
   readonly matmuls: readonly MatmulRow[];
   /** With every matmul on the side of its own choice: for one token, and for a batch of a prompt. */
@@ -72,7 +72,7 @@ export interface SidesEstimate {
 const CLEAR_GAIN = 0.9;
 const names = ["cpu", "webgpu"] as const;
 
-/** A sentence where a type was not measured on one of the sides. */
+/** A sentence if a type was not measured on one of the sides. */
 export function estimateSides(request: SidesRequest): SidesEstimate | string {
   const { groups, transfers, kvTokenBytes } = request;
   const known = new Map<string, MatmulTimesOf>();
@@ -206,7 +206,7 @@ export function explainSides(found: SidesEstimate): string[] {
     "each matmul by itself, init + compute (+ finish: results to the host):",
     ...deviceProfiles.map(({ name, about }) => `  ${name}: ${about}`),
     ...matmuls.flatMap(matmulLines),
-    "every matmul on the device of its own choice, with only activations to move (docs/tune.md):",
+    "every matmul on the device of its own choice, with only activations to move (docs/use/tune.md):",
     ...mixes.flatMap(mixLines),
   ];
 }
@@ -232,7 +232,7 @@ function stagesText(stages: DeviceStages | undefined): string {
   return `${parts.map((us) => us.toFixed(1)).join(" + ")} us`;
 }
 
-/** The inequality: what the best single matmul gains on the other device, and what moving its activations takes. */
+/** The inequality: the gain of the best single matmul on the other device, and the cost of moving its activations. */
 function mixLines(mix: SidesEstimate["mixes"][number]): string[] {
   const { tokens, us, alone, aloneUs, moved, single, pays } = mix;
   const other = names[alone === 0 ? 1 : 0];

@@ -1,19 +1,20 @@
-// What a matmul takes longer with threads that sleep at once instead of spinning. A sleeping thread has to be woken at every
-// barrier, which takes as long whichever variant computes. So the default and the candidates of the confirmation are
-// measured both ways, and their differences stand for all other variants with the same number of threads; where they are
-// gains, the cost of a wake-up does. Arithmetic only.
+// The extra time of a matmul with threads that sleep at once instead of spinning. A sleeping thread has to be woken at every
+// barrier, which takes as long for every variant. So the default and the candidates of the confirmation are measured both
+// ways, and their differences stand for all other variants with the same number of threads; if they are gains, the cost of a
+// wake-up does. Arithmetic only.
 
+import { quantile } from "../base/measure.ts";
 import { total } from "./confirm.ts";
 import type { TuneFile } from "./tune-file.ts";
 
 /** Microseconds; less than 0 where sleeping was faster. */
 export interface SleepCost {
   readonly threads: number;
-  /** The median, and what a tenth of the differences are below and above. */
+  /** The median, and the tenth and ninetieth percentiles of the differences. */
   readonly us: number;
   readonly low: number;
   readonly high: number;
-  /** How many profiles, shapes and numbers of tokens were measured both ways. */
+  /** The number of profiles, shapes and numbers of tokens that were measured both ways. */
   readonly pairs: number;
 }
 
@@ -33,15 +34,13 @@ export function sleepCosts({ groups, profiles }: TuneFile): SleepCost[] {
   const counts = [...new Set(groups.map(({ threads }) => threads))].sort((a, b) => a - b);
   return counts.flatMap((threads) => {
     const lines = groups.flatMap((group) => (group.threads === threads ? group.lines : []));
-    const differences = lines
-      .flatMap(({ times }) =>
-        both.flatMap(({ sleep, spin }) => {
-          const [asleep, awake] = [times[sleep], times[spin]];
-          return asleep && awake ? [total(asleep) - total(awake)] : [];
-        }),
-      )
-      .sort((a, b) => a - b);
-    const at = (share: number) => differences[Math.floor(share * (differences.length - 1))]!;
+    const differences = lines.flatMap(({ times }) =>
+      both.flatMap(({ sleep, spin }) => {
+        const [asleep, awake] = [times[sleep], times[spin]];
+        return asleep && awake ? [total(asleep) - total(awake)] : [];
+      }),
+    );
+    const at = (share: number) => quantile(differences, share);
     const pairs = differences.length;
     return pairs === 0 ? [] : [{ threads, us: at(0.5), low: at(0.1), high: at(0.9), pairs }];
   });

@@ -1,5 +1,5 @@
-// What to tune: the shapes of a model's matmuls, the numbers of tokens, and how thoroughly. The ways to compute a
-// matmul come from the table of variants (kernels/matmul-variants.ts), not from here.
+// The search space of tuning: the shapes of a model's matmuls, the numbers of tokens, and the thoroughness. The ways to
+// compute a matmul come from the table of variants (kernels/matmul-variants.ts), not from here.
 
 import { floatTypeOf } from "../backends/cpu/memory/float-panels.ts";
 import { byName } from "../base/by-name.ts";
@@ -13,7 +13,7 @@ import type { ModelShape } from "../limits/shape.ts";
 
 export type TuneMode = "quick" | "normal" | "full";
 
-/** A kind of matmul, and how many of them a token goes through: one per layer, or more. */
+/** A kind of matmul, and the number of them for a token: one per layer, or more. */
 export interface CountedProblem extends MatmulProblem {
   readonly count: number;
 }
@@ -27,7 +27,7 @@ export interface TensorFacts {
 }
 
 /**
- * The distinct matmuls of a model, from its tensors, and how many matrices of a kind there are. An embedding table counts
+ * The distinct matmuls of a model, from its tensors, and the number of matrices of each kind. An embedding table counts
  * if it is also the output matrix.
  */
 export function countedProblems(tensors: Iterable<TensorFacts>): CountedProblem[] {
@@ -52,7 +52,7 @@ function problemOf({ shape, dtype }: TensorFacts): MatmulProblem {
   return { dtype: dtype.name, n: shape.at(-2)!, k: shape.at(-1)! };
 }
 
-/** The distinct matmuls of a model of this shape with weights of one type, and how many of each there are. */
+/** The distinct matmuls of a model of this shape with weights of one type, and the number of each. */
 export function problemsOfShape(shape: ModelShape, dtype: string): CountedProblem[] {
   const { embed, feedForward, heads, kvHeads, headDim, vocabSize, layers } = shape;
   const sizes: readonly (readonly [n: number, k: number, count: number])[] = [
@@ -125,7 +125,9 @@ export function tokensToTune(options: {
 /** Numbers of tokens to measure: small ones, where variants differ most, then regular steps. */
 function tokenCounts(mode: TuneMode, step: number, count: number): number[] {
   const steps = Array.from({ length: count }, (_, i) => (i + 1) * step);
-  const few = mode === "quick" ? [1, 2, 4, 8, 32] : [1, 2, 3, 4, 6, 8, ...steps];
+  // Up to four tokens each has a kernel of its own, 12 fill the widest register tile, 128 are a batch of a prompt.
+  const few =
+    mode === "quick" ? [1, 2, 3, 4, 8, 12, 16, 32, 128] : [1, 2, 3, 4, 6, 8, 12, ...steps];
   return [...new Set(few)].sort((a, b) => a - b);
 }
 
@@ -137,7 +139,7 @@ export const STREAM_BYTES: Readonly<Record<TuneMode, number>> = {
 };
 
 export function roundsOf(mode: TuneMode): number {
-  return { quick: 3, normal: 5, full: 9 }[mode];
+  return { quick: 5, normal: 7, full: 9 }[mode];
 }
 
 /** For a quick tune: the shape with the most bytes of each type, over all layers; others are estimated from it. */
@@ -162,6 +164,15 @@ export function withoutRareTypes(
   const ofType = (dtype: string) =>
     problems.reduce((sum, problem) => sum + (problem.dtype === dtype ? bytes(problem) : 0), 0);
   return problems.filter(({ dtype }) => ofType(dtype) >= leastShare * total);
+}
+
+/** A quick tune skips types with less than this fraction of the weights. */
+export const RARE_SHARE = 0.05;
+
+/** The types that a quick tune measures, and without which a model does not count as tuned. */
+export function typesToTune(problems: readonly CountedProblem[]): string[] {
+  const tunable = problems.filter(({ dtype }) => isTunable(dtype));
+  return [...new Set(withoutRareTypes(tunable, RARE_SHARE).map(({ dtype }) => dtype))];
 }
 
 function distinct<P extends MatmulProblem>(problems: readonly P[]): P[] {

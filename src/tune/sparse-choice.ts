@@ -1,10 +1,10 @@
-// Whether neurons that are zero are left out (docs/sparse.md) where nobody said so: measured once for each file on each machine, and
-// remembered. A first load has all neurons. If most are zero there, the model is loaded again without those, and the faster of the two
-// stays. Texts are the same either way, so that a measurement which was disturbed costs time and nothing else.
+// Decides whether neurons that are zero are left out (docs/use/sparse.md), unless the user decides: measured once for each file on each
+// machine, and stored. A first load has all neurons. If most are zero there, the model is loaded again without those, and the faster of
+// the two stays. Texts are the same either way, so a disturbed measurement costs time and nothing else.
 //
-// A time is that of the fastest tokens of a trial, and the least three of all trials are kept: a machine that does something else makes
-// tokens slower, never faster, and where it did, the three differ. If they differ by more than is gained, both loads are measured once more,
-// and again when the file is opened next, a few times at most.
+// A trial's times are those of its fastest tokens, and the least three of all trials are kept: a busy machine makes tokens slower, never
+// faster, and after a disturbance the three differ. If they differ by more than the gain, both loads are measured once more, and again when
+// the file is opened next, a few times at most.
 //
 // Only where weights of a size that matters could be left out: the backend says so (Backend.neurons). Other models load as before.
 
@@ -13,21 +13,22 @@ import { Batch } from "../graph/batch.ts";
 import type { Value } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
 import type { SmallFiles } from "../platform/platform.ts";
+import { Remembered } from "./remembered.ts";
 
 /** Less is not worth a second load. */
 const LEAST_BYTES: number = 64 << 20;
-/** Fewer zeros in a network were never faster (docs/sparse.md). */
+/** Fewer zeros in a network were never faster (docs/journal/sparse.md). */
 const LEAST_ZEROS = 0.5;
 /** With more zeros, columns were always faster than all of them. */
 const MANY_ZEROS = 0.8;
 /** A gain that is more than noise. */
 const FASTER = 0.97;
-/** Times that differ by less are believed, whatever is gained. */
+/** Times that differ by less are believed, for any gain. */
 const LEAST_SPREAD = 0.01;
-/** How often a load is measured when a file is opened for the first time, and how often a file is measured that is unsure. */
+/** The number of measurements of a load when a file is opened for the first time, and of an unsure file. */
 const MOST_TRIALS = 2;
 const MOST_TRIES = 3;
-/** Times that are kept of a load, and how many a trial gives: each the fastest of some tokens. */
+/** The number of times that are kept of a load, and the number that a trial gives: each the fastest of some tokens. */
 const KEPT = 3;
 const GROUPS = 4;
 /** Tokens that are timed: they fit a block of the KV cache. */
@@ -38,29 +39,28 @@ const COUNTED = 4;
 const MOST_MS = 4000;
 
 const FILE = "sparse.json";
-const MOST_ENTRIES = 50;
 
-/** What the tokens are made of. */
-const TRIAL_TEXT =
+/** The text of the trial's tokens. */
+export const TRIAL_TEXT =
   "The keeper of the lighthouse wrote down the weather every evening. It had rained for three days, the sea was grey, and no ship had come into the harbour since Monday.";
 
-/** What is left out: nothing, rows before neurons that are zero, or columns behind them as well. */
+/** The part that is left out: nothing, rows before neurons that are zero, or columns behind them as well. */
 type Mode = "off" | "rows" | "on";
 const modes: readonly Mode[] = ["off", "rows", "on"];
 
 /** ms of a token, the least first; without those that were not tried. */
 type Times = Partial<Record<Mode, readonly number[]>>;
 
-/** What was measured of a model. */
+/** Measurements of a model. */
 interface SparseMeasure {
   readonly mode: Mode;
-  /** Of all neurons, as a fraction. */
+  /** The share of zeros among all neurons. */
   readonly zeros: number;
   /** Activations of which few are zero: all their neurons are computed. */
   readonly dense: readonly string[];
   readonly networks: number;
   readonly times: Times;
-  /** How often it was measured. */
+  /** The number of its measurements. */
   readonly tries: number;
 }
 
@@ -75,18 +75,19 @@ interface ChoiceHost {
   now(): number;
   /** Bytes; undefined: not known. */
   availableMemory(): number | undefined;
-  /** Of this machine: another one is measured again. */
+  /** The name of this machine: a model on another one is measured again. */
   readonly machine: string;
 }
 
 export class SparseChoice {
   readonly #host: ChoiceHost;
-  /** What is said of the choice, and where, for --explain. */
+  readonly #remembered: Remembered<SparseMeasure>;
+  /** Notes on the choice, and its key, for --explain. */
   #note: string | undefined;
   #notes: string[] = [];
   #key = "";
   #measure: SparseMeasure | undefined;
-  /** What is loaded now, and how often each was measured since the file was opened. */
+  /** The loaded mode, and the number of measurements of each since the file was opened. */
   #mode: Mode = "off";
   #trials: Record<Mode, number> = { off: 0, rows: 0, on: 0 };
   #mostTrials = MOST_TRIALS;
@@ -95,15 +96,22 @@ export class SparseChoice {
 
   constructor(host: ChoiceHost) {
     this.#host = host;
+    this.#remembered = new Remembered(host.files, FILE, isMeasure);
   }
 
-  /** What is left out in the load that begins now. */
+  /** The part that is left out in the load that begins now. */
   get wanted(): false | NeuronChoice {
     if (this.#mode === "off") return false;
     return { columns: this.#mode === "on", dense: this.#measure?.dense ?? [] };
   }
 
-  /** Whether what was just loaded is not what was chosen, or not the last to be measured. */
+  /** The share of zeros among all neurons, if it is so large that every network leaves them out; undefined: it is not. */
+  get zeros(): number | undefined {
+    const isWhole = this.#isMade && this.#mode !== "off" && this.#measure?.dense.length === 0;
+    return isWhole ? this.#measure!.zeros : undefined;
+  }
+
+  /** Whether the mode that was just loaded is not the chosen one, or not the last to be measured. */
   get mustReload(): boolean {
     return this.#mustReload;
   }
@@ -115,7 +123,7 @@ export class SparseChoice {
     if (this.#note !== undefined) notes.push(this.#note);
     if (this.#isMade || this.#measure) return;
     this.#key = `${this.#host.machine}, ${threads} threads, ${weights}`;
-    const known = (await this.#read()).get(this.#key);
+    const known = await this.#remembered.find(this.#key);
     if (!known) return;
     this.#mode = known.mode;
     this.#measure = known;
@@ -123,7 +131,7 @@ export class SparseChoice {
     if (isSure(known) || known.tries >= MOST_TRIES) this.#made("remembered");
   }
 
-  /** After each load: measures it where that is needed. */
+  /** After each load: measures it if needed. */
   async measure(
     backend: Backend,
     plan: Plan,
@@ -148,12 +156,12 @@ export class SparseChoice {
     else if (!this.#tryNext(backend, neurons.hasBoth)) await this.#decide();
   }
 
-  /** Chooses what to load and measure next; false: nothing, or there is no room for it. */
+  /** Chooses the next load to measure; false: none, or there is no room for it. */
   #tryNext(backend: Backend, hasBoth: boolean): boolean {
     const measure = this.#measure!;
     const next = nextMode(measure, this.#trials, this.#mostTrials, hasBoth);
     if (next === undefined) return false;
-    this.#isMade = !this.#isRoom(backend);
+    this.#isMade = !this.#isCapacity(backend);
     this.#mustReload = !this.#isMade;
     if (this.#mustReload) this.#mode = next;
     else {
@@ -165,7 +173,7 @@ export class SparseChoice {
   }
 
   /** The system may not have taken back a load's memory when the next begins: both must fit. */
-  #isRoom(backend: Backend): boolean {
+  #isCapacity(backend: Backend): boolean {
     const { weightBytes, kvBytes, workBytes } = backend.memory();
     const available = this.#host.availableMemory();
     return available === undefined || available > weightBytes + kvBytes + workBytes;
@@ -178,11 +186,7 @@ export class SparseChoice {
     this.#mustReload = mode !== this.#mode;
     this.#mode = mode;
     this.#made("measured");
-    const others = [...(await this.#read())].filter(([key]) => key !== this.#key);
-    const entries = [...others, [this.#key, this.#measure] as const].slice(-MOST_ENTRIES);
-    const text = `${JSON.stringify(Object.fromEntries(entries))}\n`;
-    // Where nothing can be stored, the next load measures again.
-    await this.#host.files.write(FILE, text).catch(() => {});
+    await this.#remembered.store(this.#key, this.#measure);
   }
 
   #made(how: "measured" | "remembered"): void {
@@ -190,18 +194,9 @@ export class SparseChoice {
     this.#note = noteOf(this.#measure!, how);
     this.#notes.push(this.#note);
   }
-
-  async #read(): Promise<Map<string, SparseMeasure>> {
-    try {
-      const found: unknown = JSON.parse((await this.#host.files.read(FILE)) ?? "{}");
-      return new Map(Object.entries(found as object).filter(([, entry]) => isMeasure(entry)));
-    } catch {
-      return new Map(); // it cannot be read: measured again, and replaced
-    }
-  }
 }
 
-/** What a first trial says of zeros. */
+/** The zeros that a first trial counted. */
 function counted({ zeros }: Trial): SparseMeasure {
   const all = [...zeros.values()];
   const mean = all.reduce((sum, each) => sum + each, 0) / Math.max(1, all.length);
@@ -219,7 +214,7 @@ function leastMs(times: Times, mode: Mode): number {
   return times[mode]?.[0] ?? Number.POSITIVE_INFINITY;
 }
 
-/** Leaving out rows, or columns as well: whichever is faster. */
+/** The faster of leaving out rows, and columns as well. */
 function bestSparse(times: Times): Mode {
   return leastMs(times, "rows") < leastMs(times, "on") ? "rows" : "on";
 }
@@ -229,7 +224,7 @@ function bestMode(times: Times): Mode {
   return leastMs(times, best) < FASTER * leastMs(times, "off") ? best : "off";
 }
 
-/** How far the times of a load are apart, as a fraction of the least. */
+/** The distance between the times of a load, as a fraction of the least. */
 function spreadOf(times: Times): number {
   const spreads = [times.off, times[bestSparse(times)]].map(
     (kept = []) => kept.at(-1)! / kept[0]! - 1,
@@ -237,7 +232,7 @@ function spreadOf(times: Times): number {
   return Math.max(...spreads);
 }
 
-/** Whether times differ by less than what decides. */
+/** Whether times differ by less than the decision needs. */
 function isSure({ times }: SparseMeasure): boolean {
   const sparse = leastMs(times, bestSparse(times));
   if (sparse === Number.POSITIVE_INFINITY) return true; // too few zeros to try it
@@ -245,7 +240,7 @@ function isSure({ times }: SparseMeasure): boolean {
   return spreadOf(times) <= Math.max(LEAST_SPREAD, fromBound);
 }
 
-/** What is to be measured next; undefined: enough is known. */
+/** The next mode to measure; undefined: enough is known. */
 function nextMode(
   measure: SparseMeasure,
   trials: Readonly<Record<Mode, number>>,
@@ -332,7 +327,7 @@ async function tryTokens(
     if (position > 0 && position <= COUNTED) await backend.run(batch, { tap });
   }
   backend.resetProfile?.();
-  // A token of each group, in turn: a disturbance of some tokens does not take up a group.
+  // Tokens are dealt to the groups alternately: a disturbance of some tokens does not take up a group.
   const least = Array.from({ length: Math.min(GROUPS, times.length) }, (_, group) =>
     Math.min(...times.filter((_ms, i) => i % GROUPS === group)),
   );

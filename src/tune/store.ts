@@ -4,12 +4,15 @@
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import type { GpuFacts } from "../backends/webgpu/device.ts";
 import { messageOf } from "../base/errors.ts";
+import { rememberedMachine } from "../machine/machine.ts";
 import type { Platform } from "../platform/platform.ts";
+import type { DeviceAt } from "./estimate.ts";
 import { gpuTuneIdentity } from "./gpu-profiles.ts";
 import { identityOf } from "./identity.ts";
 import type { TunedLayers } from "./layer-lines.ts";
 import { mergeTuneFiles } from "./merge.ts";
 import type { TuneOptions, TuneResult } from "./options.ts";
+import { fileWithinRoofline, peakOf } from "./roofline.ts";
 import { printTuneFile, type TuneFile, type TuneGroup, type TuneIdentity } from "./tune-file.ts";
 import { GPU_TUNE_FILE, targetOfFeatures, tuneFileOf } from "./tune-target.ts";
 import { usableFile } from "./use.ts";
@@ -23,7 +26,22 @@ export async function rememberedTuning(
   native: NativeKernels | undefined,
 ): Promise<TuneFile | string | undefined> {
   const machine = { cpu: platform.cpu(), cores: platform.cores };
-  return await readTuning(platform, tuneFileOf(native?.target), () => identityOf(machine, native));
+  const found = await readTuning(platform, tuneFileOf(native?.target), () =>
+    identityOf(machine, native),
+  );
+  return typeof found === "object" ? await reachable(found) : found;
+}
+
+/** The file without times that the processor cannot reach, as far as its peak rates were measured. */
+export async function reachable(file: TuneFile): Promise<TuneFile> {
+  const peak = await processorPeak();
+  return peak ? fileWithinRoofline(file, peak) : file;
+}
+
+/** undefined: the machine was not measured. A quick measurement is enough: only times far beyond it are refused. */
+export async function processorPeak(): Promise<DeviceAt | undefined> {
+  const machine = await rememberedMachine({ quick: true });
+  return machine && peakOf(machine);
 }
 
 /** The same for a GPU. */
@@ -49,21 +67,21 @@ async function readTuning(
   }
 }
 
-/** What a tune file says before its groups are measured. */
+/** The head of a tune file, before its groups are measured. */
 type TuneFileHead = Omit<TuneFile, "date" | "groups" | "layers">;
 
-/** Takes what was measured. */
+/** Receives measurements. */
 export interface TuneSink {
-  onGroup(group: TuneGroup): void;
+  onGroup(group: TuneGroup): void | Promise<void>;
   onLayers(layers: TunedLayers): void;
-  /** What was measured so far. */
+  /** The file of all measurements so far. */
   file(): TuneFile;
 }
 
-/** Measures into a new file and stores it with `store`, also what was finished before an error or an abort. */
+/** Measures into a new file and stores it with `store`, also the finished part before an error or an abort. */
 export async function measureInto(
   head: TuneFileHead,
-  { remember = true }: Pick<TuneOptions, "remember">,
+  { remember = true, onMatrix }: Pick<TuneOptions, "remember" | "onMatrix">,
   measure: (sink: TuneSink) => Promise<unknown>,
   store: (file: TuneFile) => Promise<string>,
 ): Promise<TuneResult> {
@@ -82,7 +100,10 @@ export async function measureInto(
   };
   try {
     await measure({
-      onGroup: (group) => void groups.push(group),
+      onGroup: async (group) => {
+        groups.push(group);
+        await onMatrix?.(file());
+      },
       onLayers: (found) => void layers.push(found),
       file,
     });
@@ -93,7 +114,7 @@ export async function measureInto(
   return { file: file(), place: await keep() };
 }
 
-/** Merges into the stored file; drops what was of another machine or engine. Returns where it is. */
+/** Merges into the stored file; drops times of another machine or engine. Returns its path. */
 export async function rememberTuning(
   platform: Platform,
   file: TuneFile,

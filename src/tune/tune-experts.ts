@@ -3,6 +3,7 @@
 // run-tune.ts.
 
 import { AbortedError } from "../base/errors.ts";
+import { measure } from "../base/measure.ts";
 import { typical } from "./confirm.ts";
 import { MatmulTimes, type MatmulTimesOptions, untilCompiled } from "./measure.ts";
 import {
@@ -16,7 +17,7 @@ import {
 export interface ExpertsPlan extends Omit<MatmulTimesOptions, "variants"> {
   readonly problem: TuneProblem;
   readonly rounds: number;
-  breathe(): Promise<void>;
+  yieldThread(): Promise<void>;
 }
 
 const WARM_UPS = 3;
@@ -29,19 +30,24 @@ export async function tuneExperts(
   signal: AbortSignal | undefined,
 ): Promise<TuneGroup> {
   const { problem, tokens, threads, rounds } = plan;
-  const samples = tokens.map((): StageTimes[] => []);
+  let samples: StageTimes[][];
   const bench = await MatmulTimes.open({ ...plan, variants: undefined });
   try {
-    for (let round = 0; round < WARM_UPS + rounds; round++) {
-      report(round / (WARM_UPS + rounds));
-      for (const [line, m] of tokens.entries()) {
-        await plan.breathe();
+    const measured = await measure({
+      contestants: tokens,
+      rounds,
+      warmUps: WARM_UPS,
+      onRound: async (round) => {
+        report((WARM_UPS + round) / (WARM_UPS + rounds));
+        if (round === 0) await untilCompiled();
+      },
+      run: async (m) => {
+        await plan.yieldThread();
         if (signal?.aborted) throw new AbortedError("tuning");
-        const times = await bench.measure(-1, m, "spin");
-        if (round >= WARM_UPS) samples[line]!.push(times);
-      }
-      if (round === WARM_UPS - 1) await untilCompiled();
-    }
+        return await bench.measure(-1, m, "spin");
+      },
+    });
+    samples = measured.samples;
   } finally {
     bench.dispose();
   }

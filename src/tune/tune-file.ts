@@ -1,7 +1,7 @@
 // The measurements of tuning as a readable text file: a header with the machine and the engine, the profiles, then
-// groups of stage times. docs/tune.md describes it. This file parses and prints text; it does no I/O.
+// groups of stage times. docs/inside/tune-file.md describes it. This file parses and prints text; it does no I/O.
 //
-//   lantern-tune 1
+//   lantern-tune 2
 //   engine 0.1.0 kernels 5e1f0c2a
 //   cpu Intel(R) Xeon(R) Processor
 //   cores 2
@@ -12,12 +12,13 @@
 //   group q4_0 4096 2048 threads=2 noise=0.021
 //   1  12.1 340.9  - -
 //   transfer 1  4.1 - 29.0
-// A group is one type and shape of weights (rows, columns) at one number of threads; with experts=8/128 it is the matmul
+//   end 9c1d02f4
+// The last line has a hash of all others (seal.ts). A group is one type and shape of weights (rows, columns) at one number of threads; with experts=8/128 it is the matmul
 // of tokens that use 8 of 128 experts each. Each of its lines is a number of tokens, then for each profile the
 // microseconds of init (preparing activations) and compute, or "- -" if the profile cannot compute it, was given up, or
 // seemed faster than the default and could not be confirmed. On a GPU, "transfer" lines follow: a number of tokens, then
-// what it takes to send their activations as floats, to send them prepared ("-": kernels prepare them as they read), and
-// to wait for the results and bring them back. A GPU's file may end with what layers in one dispatch take (layer-lines.ts).
+// the times to send their activations as floats, to send them prepared ("-": kernels prepare them as they read), and
+// to wait for the results and bring them back. A GPU's file may end with the times of layers in one dispatch (layer-lines.ts).
 
 import { FormatError } from "../base/errors.ts";
 import type { NotifyCost } from "../machine/notify.ts";
@@ -30,8 +31,9 @@ import {
   type TunedDispatch,
   type TunedLayers,
 } from "./layer-lines.ts";
+import { brokenSeal, sealed } from "./seal.ts";
 
-const TUNE_VERSION = 1;
+const TUNE_VERSION = 2;
 
 /** The machine and the engine that times are for: they mean nothing on others. */
 export interface TuneIdentity {
@@ -41,17 +43,17 @@ export interface TuneIdentity {
   readonly features: string;
 }
 
-/** How a matmul runs. */
+/** The way a matmul runs. */
 export interface TuneProfile {
   readonly backend: string;
   readonly level: number;
   /** An id of kernels/matmul-variants.ts; "rows": opt level 2. */
   readonly variant: string;
-  /** What an idle thread does: spin for a while, or sleep immediately. */
+  /** Behaviour of an idle thread: spin for a while, or sleep immediately. */
   readonly idle: "spin" | "sleep";
 }
 
-/** The first profile of a GPU's file: what the backend does without times. */
+/** The first profile of a GPU's file: the backend's choice without times. */
 export const DEFAULT_VARIANT = "default";
 
 /** Matrices of which each token uses some. */
@@ -103,7 +105,7 @@ export interface TransferLine {
 
 export interface TuneGroup extends TuneProblem {
   readonly threads: number;
-  /** By what fraction the default's times differed when it was measured twice; absent: not measured. */
+  /** The difference of the default's times when it was measured twice, as a fraction; absent: not measured. */
   readonly noise?: number;
   /** Ascending by m. */
   readonly lines: readonly TuneLine[];
@@ -113,12 +115,14 @@ export interface TuneGroup extends TuneProblem {
 
 export interface TuneFile extends TuneIdentity {
   readonly date: string;
-  /** What it takes to wake a thread; absent: not measured. */
+  /** The time to wake a thread; absent: not measured. */
   readonly notify?: NotifyCost;
   readonly profiles: readonly TuneProfile[];
   readonly groups: readonly TuneGroup[];
   /** Layers in one dispatch, on a GPU; absent: not measured. */
   readonly layers?: readonly TunedLayers[];
+  /** Times of the stored file that are not used, and why (roofline.ts); absent: none. Not stored. */
+  readonly refused?: readonly string[];
 }
 
 export function profileText({ backend, level, variant, idle }: TuneProfile): string {
@@ -134,7 +138,7 @@ export function printTuneFile(file: TuneFile): string {
     `features ${file.features}`,
     `date ${file.date}`,
     ...(file.notify ? [notifyLine(file.notify)] : []),
-    "# Microseconds of init and compute for each profile; - - where it was not measured. See docs/tune.md.",
+    "# Microseconds of init and compute for each profile; - - where it was not measured. See docs/inside/tune-file.md.",
     ...file.profiles.map(
       ({ backend, level, variant, idle }, index) =>
         `profile ${index} backend=${backend} level=${level} variant=${variant} idle=${idle}`,
@@ -146,7 +150,7 @@ export function printTuneFile(file: TuneFile): string {
     ]),
     ...(file.layers ?? []).flatMap(layersText),
   ];
-  return `${lines.join("\n")}\n`;
+  return sealed(`${lines.join("\n")}\n`);
 }
 
 function notifyLine({ us, low, high }: NotifyCost): string {
@@ -191,6 +195,7 @@ const GROUP =
   /^group (\S+) (\d+) (\d+) threads=(\d+)(?: experts=(\d+)\/(\d+))?(?: noise=(\d+(?:\.\d+)?))?$/;
 
 class TuneParser {
+  readonly #text: string;
   readonly #lines: string[];
   readonly #name: string;
   readonly #profiles: TuneProfile[] = [];
@@ -200,6 +205,7 @@ class TuneParser {
   #at = 0;
 
   constructor(text: string, name: string) {
+    this.#text = text;
     this.#lines = text.split("\n");
     this.#name = name;
   }
@@ -209,6 +215,8 @@ class TuneParser {
     if (version !== String(TUNE_VERSION)) {
       throw this.#wrong(`a tune file of version "${version}"`, `version ${TUNE_VERSION}`);
     }
+    const broken = brokenSeal(this.#text);
+    if (broken) throw this.#refused(broken.got, broken.expected, "end");
     const engine = this.#header("engine");
     const cpu = this.#header("cpu");
     const cores = this.#count(this.#header("cores"));
@@ -216,7 +224,7 @@ class TuneParser {
     const date = this.#header("date");
     for (; this.#at < this.#lines.length; this.#at++) {
       const line = this.#lines[this.#at]!.trim();
-      if (line === "" || line.startsWith("#")) continue;
+      if (line === "" || line.startsWith("#") || line.startsWith("end ")) continue;
       if (line.startsWith("profile ")) this.#profile(line);
       else if (line.startsWith("group ")) this.#group(line);
       else if (line.startsWith("notify ")) this.#notify = this.#cost(line);
@@ -360,9 +368,13 @@ class TuneParser {
   }
 
   #wrong(got: string, expected: string): FormatError {
+    return this.#refused(got, expected, `line ${this.#at + 1}`);
+  }
+
+  #refused(got: string, expected: string, field: string): FormatError {
     return new FormatError("tune", {
       file: this.#name,
-      field: `line ${this.#at + 1}`,
+      field,
       got,
       expected: `${expected} (lantern tune makes a new file)`,
     });

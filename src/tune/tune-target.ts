@@ -1,4 +1,4 @@
-// What tuned matmuls are made for: WebAssembly, or a machine-code target. Times of one mean nothing for the other, so
+// The target of tuned matmuls: WebAssembly, or a machine-code target. Times of one mean nothing for the other, so
 // each has its own stored file, whose features say which it is for.
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
@@ -18,7 +18,7 @@ export function tuneFileOf(target: Pick<KernelTarget, "name"> | undefined): stri
 /** The stored file of the GPU. */
 export const GPU_TUNE_FILE = "tune-webgpu.txt";
 
-/** Whether a file's times are of a GPU. */
+/** Whether a file's times were measured on a GPU. */
 export function isGpuFile({ features }: { readonly features: string }): boolean {
   return features.split(" ", 1)[0] === "webgpu";
 }
@@ -34,13 +34,15 @@ export function featuresText(target: KernelTarget): string {
   return `${target.name}${how} dot4=${target.dot4}`;
 }
 
-/** The target that a file's times are for, on whichever machine they were measured. */
+/** The target that a file's times are for, on any machine. */
 export function targetOfFeatures(features: string): KernelTarget {
   const name = features.split(" ", 1)[0]! as TargetName;
   if (name !== "wasm" && Object.hasOwn(nativeTargets, name)) return nativeTargets[name];
-  const isSigned = features.includes("dot4=signed");
+  const dot4 = (["signed", "i7", "words"] as const).find((kind) =>
+    features.includes(`dot4=${kind}`),
+  );
   return wasmTarget({
-    dot4: isSigned ? "signed" : "unsigned",
-    vectorRegisters: isSigned ? 32 : 16,
+    dot4: dot4 ?? "unsigned",
+    vectorRegisters: dot4 === "signed" ? 32 : 16,
   });
 }

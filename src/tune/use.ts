@@ -1,11 +1,16 @@
-// How a tune file is used when a model is loaded: check that it is of this machine, then choose kernels, threads and
+// Applies a tune file when a model is loaded: checks that it belongs to this machine, then chooses kernels, threads and
 // idle behaviour from it; without one, the defaults. Every decision is explained.
 
 import { LanternError } from "../base/errors.ts";
 import { plural } from "../base/plural.ts";
 import type { ChooseMatmul, MatmulProblem, MatmulTarget } from "../kernels/matmul-variants.ts";
-import { staleReason, tunedChoice, tunedIdle, tunedThreads } from "./choose.ts";
-import type { DeviceAt } from "./estimate.ts";
+import {
+  staleReason,
+  type TunedChoiceOptions,
+  tunedChoice,
+  tunedIdle,
+  tunedThreads,
+} from "./choose.ts";
 import { parseTuneFile, type TuneFile, type TuneIdentity } from "./tune-file.ts";
 
 export interface TunedUse {
@@ -13,6 +18,8 @@ export interface TunedUse {
   readonly choose?: ChooseMatmul | undefined;
   readonly threads?: number | undefined;
   readonly idle?: "spin" | "sleep" | undefined;
+  /** Whether all types of the model that a quick tune would measure have times. */
+  readonly isTuned?: boolean;
   /** For --explain. */
   readonly notes: readonly string[];
 }
@@ -34,7 +41,7 @@ export function useTuning(
   problems: readonly MatmulProblem[],
   target: MatmulTarget,
   askedThreads: number | undefined,
-  deviceAt?: DeviceAt,
+  options: TunedChoiceOptions = {},
 ): TunedUse {
   if (file === undefined) {
     return { notes: ['kernels: defaults, nothing was tuned here ("lantern tune")'] };
@@ -44,6 +51,7 @@ export function useTuning(
   const known = problems.filter(({ dtype }) => types.has(dtype));
   const missing = [...new Set(problems.map(({ dtype }) => dtype))].filter((t) => !types.has(t));
   const notes = [`kernels: tuned ${file.date.slice(0, 10)}`];
+  for (const refused of file.refused ?? []) notes.push(`  not used: ${refused}`);
   if (missing.length > 0) notes.push(`  not tuned, defaults: ${missing.join(", ")}`);
   const groups = known.map((problem) => [problem]);
   // Times of some matmuls do not tell the best number of threads for all.
@@ -53,5 +61,5 @@ export function useTuning(
   const threads = askedThreads ?? best?.threads;
   const idle = missing.length === 0 ? tunedIdle(file, groups, threads ?? file.cores) : undefined;
   if (idle === "sleep") notes.push("  idle threads sleep at once: measured to be faster");
-  return { choose: tunedChoice(file, target, deviceAt), threads, idle, notes };
+  return { choose: tunedChoice(file, target, options), threads, idle, notes };
 }

@@ -2,7 +2,7 @@
 // bits for any number of tokens, and the reference's results up to the rounding of activations.
 
 import { describe, expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
@@ -24,7 +24,7 @@ const rows = 24;
 async function prepared(backend: Backend, type: string, cols: number): Promise<Backend> {
   const dtype = dtypeByName(type)!;
   const graph = matmulGraph(dtype, rows, cols);
-  await backend.prepare(makePlan(graph, limits), evenRoom(1, floats));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(1, floats));
   for (const weight of graph.weights) {
     const bytes = sampleBlocks(weight.dtype, 256 * 37);
     await backend.upload(weight, async (target, from) => {

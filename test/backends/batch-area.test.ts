@@ -1,5 +1,6 @@
 // What a batch writes for the GPU: the cache blocks of each sequence, and cosines and sines of positions, which are computed once; and in
 // how many pieces.
+// Held against: offsets, cosines and sines computed here.
 
 import { expect, test } from "vitest";
 import {
@@ -104,39 +105,42 @@ test.each([
   [[5, 11], 0.8, 1],
   // The next token of the first user needs a new cache block.
   [[31, 11], 0, 2],
-])("a token in flight after %j, temperature %f: %i write", (positions, temperature, writes) => {
-  const layout = layoutOf({ maxTokens: 600, maxOutputs: 64 });
-  const area = new BatchArea(layout, new Map());
-  /** The area as the GPU has it: what was written so far. */
-  const written = new Uint32Array(area.words.length);
-  const write = (ranges: readonly (readonly [number, number])[]) => {
-    for (const [from, to] of ranges) written.set(area.words.subarray(from, to), from);
-    return ranges.length;
-  };
-  const batch = ofUsers(positions, temperature);
-  expect(write(area.fill(batch, true))).toBe(2);
-  written.fill(77, layout.tokens, layout.tokens + positions.length); // as drawn
-  expect(write(area.fillAhead(batch, 1))).toBe(writes);
-  const drawn = written.subarray(layout.tokens, layout.tokens + positions.length);
-  expect([...drawn]).toEqual(positions.map(() => 77));
-  // All else is what a batch at the next positions would write.
-  const next = new BatchArea(layout, new Map());
-  next.fill(
-    ofUsers(
-      positions.map((position) => position + 1),
-      temperature,
-    ),
-    true,
-  );
-  const floats = new Float32Array(next.words.buffer);
-  for (let row = 0; row < positions.length; row++) {
-    next.words[layout.tokens + row] = 77;
-    const random = layout.draws + row * DRAW_WORDS + 5;
-    expect(floats[random]).toBe(0); // uniform(0)
-    floats[random] = temperature > 0 ? 1 / 8 : 0; // uniform(1)
-  }
-  expect([...written]).toEqual([...next.words]);
-});
+])(
+  "a token submitted ahead after %j, temperature %f: %i write",
+  (positions, temperature, writes) => {
+    const layout = layoutOf({ maxTokens: 600, maxOutputs: 64 });
+    const area = new BatchArea(layout, new Map());
+    /** The area as the GPU has it: what was written so far. */
+    const written = new Uint32Array(area.words.length);
+    const write = (ranges: readonly (readonly [number, number])[]) => {
+      for (const [from, to] of ranges) written.set(area.words.subarray(from, to), from);
+      return ranges.length;
+    };
+    const batch = ofUsers(positions, temperature);
+    expect(write(area.fill(batch, true))).toBe(2);
+    written.fill(77, layout.tokens, layout.tokens + positions.length); // as drawn
+    expect(write(area.fillAhead(batch, 1))).toBe(writes);
+    const drawn = written.subarray(layout.tokens, layout.tokens + positions.length);
+    expect([...drawn]).toEqual(positions.map(() => 77));
+    // All else is what a batch at the next positions would write.
+    const next = new BatchArea(layout, new Map());
+    next.fill(
+      ofUsers(
+        positions.map((position) => position + 1),
+        temperature,
+      ),
+      true,
+    );
+    const floats = new Float32Array(next.words.buffer);
+    for (let row = 0; row < positions.length; row++) {
+      next.words[layout.tokens + row] = 77;
+      const random = layout.draws + row * DRAW_WORDS + 5;
+      expect(floats[random]).toBe(0); // uniform(0)
+      floats[random] = temperature > 0 ? 1 / 8 : 0; // uniform(1)
+    }
+    expect([...written]).toEqual([...next.words]);
+  },
+);
 
 test("how many logits are read, and that no token is drawn after a batch that does not fly", () => {
   const layout = layoutOf();
@@ -159,7 +163,7 @@ test("how many logits are read, and that no token is drawn after a batch that do
   expect(wordsOf(1)).toEqual([0xffffffff, 0]); // all that are found
 });
 
-test("adjusted tokens: one output behind the other, and in flight as they will be, with room for those that are drawn", () => {
+test("adjusted tokens: one output behind the other, and submitted ahead as they will be, with room for those that are drawn", () => {
   const layout = layoutOf();
   const area = new BatchArea(layout, new Map());
   const floats = new Float32Array(area.words.buffer);

@@ -1,5 +1,5 @@
 // The kernels that find the best logits and draw tokens: that Dawn's compiler takes their texts, on its null device, which computes
-// nothing; their parts and their workgroup memory. What they compute: webgpu-best.test.ts, webgpu-flight.test.ts.
+// nothing; their parts and their workgroup memory. What they compute: webgpu-best.test.ts, webgpu-lookahead.test.ts.
 
 import { expect, test } from "vitest";
 import { layOutBatch } from "../../src/backends/webgpu/batch-area.ts";

@@ -3,7 +3,7 @@
 // not finite, of which all logits must be read.
 
 import { describe, expect, test } from "vitest";
-import { evenRoom } from "../../src/backends/backend.ts";
+import { evenCapacity } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import type { NativeKernels } from "../../src/backends/cpu/native/native.ts";
 import { selectBest } from "../../src/base/select-best.ts";
@@ -41,7 +41,7 @@ async function backendOf(table: Float32Array, vocab: number, native: NativeKerne
   const logits = g.select(g.embed(weight, "embed"), "logits");
   const plan = makePlan(g.finish({ logits }), { maxTokens: tokens, maxOutputs: tokens });
   const backend = new CpuBackend({ level: 3, threads: 1, startThread: undefined, native });
-  backend.prepare(plan, evenRoom(1, kvOf("f32")));
+  backend.prepare(plan, evenCapacity(1, kvOf("f32")));
   const bytes = new Uint8Array(table.buffer);
   await backend.upload(weight, async (target, offset) => {
     target.set(bytes.subarray(offset, offset + target.length));

@@ -2,7 +2,7 @@
 // silently drop a variant. Also: few tokens read their weights in streams.
 
 import { describe, expect, test } from "vitest";
-import { evenRoom } from "../../src/backends/backend.ts";
+import { evenCapacity } from "../../src/backends/backend.ts";
 import type { Kernels } from "../../src/backends/cpu/executor.ts";
 import { farLimits } from "../../src/backends/cpu/memory/arena.ts";
 import { type Layout, layOut } from "../../src/backends/cpu/memory/layout.ts";
@@ -21,7 +21,7 @@ function layoutOf(weightType: string, native: (typeof kinds)[number]["native"]):
   const { graph } = buildModel(tinyModel({ architecture: "qwen3", weightType }));
   const layout = layOut({
     plan: makePlan(graph, { maxTokens: 8, maxOutputs: 8 }),
-    kv: evenRoom(2, dtypeByName("f16")!),
+    kv: evenCapacity(2, dtypeByName("f16")!),
     threads: 1,
     level: 3,
     rowTile: undefined,

@@ -11,6 +11,7 @@ import type { ArenaViews } from "../../src/backends/cpu/memory/arena.ts";
 import { diskWait } from "../../src/backends/cpu/ops/disk-wait.ts";
 import { Helpers } from "../../src/backends/cpu/threads/helpers.ts";
 import { SourceError } from "../../src/base/errors.ts";
+import { skippedFor } from "../support/skips.ts";
 import { loaded } from "./disk-model.ts";
 import { runBatches } from "./tiny-backend.ts";
 
@@ -31,7 +32,7 @@ function replaceDescriptor(descriptor: number, path: string, flags: number): voi
 
 // Reads of addresses at which this process has no memory are input/output errors there.
 test.skipIf(process.platform !== "linux")(
-  "an input/output error in the middle of a run, and a disk that works again (skipped: needs Linux's /proc)",
+  `an input/output error in the middle of a run, and a disk that works again${skippedFor("needs Linux's /proc", process.platform !== "linux")}`,
   async () => {
     const inMemory = await loaded(dense, 0);
     const expected = await runBatches(inMemory.backend, dense);

@@ -4,7 +4,7 @@ import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeFileSync } fro
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll } from "vitest";
-import { evenRoom, type RamBudget, type WeightFiles } from "../../src/backends/backend.ts";
+import { evenCapacity, type RamBudget, type WeightFiles } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";
@@ -59,7 +59,7 @@ export async function loaded(
     },
   };
   const plan = makePlan(graph, { maxTokens: 12, maxOutputs: 12 });
-  const kv = evenRoom(4, dtypeByName("f16")!);
+  const kv = evenCapacity(4, dtypeByName("f16")!);
   const how = {
     level: 3,
     threads,

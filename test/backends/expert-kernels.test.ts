@@ -1,8 +1,9 @@
 // The kernels of experts on the GPU: which there are for a mixture, what they share, and whether Dawn takes their texts for a GPU with
 // teams of 32 lanes, which no software adapter has. What they compute: webgpu-experts.test.ts.
+// Held against: Dawn's compiler, and lists of kernels written here.
 
 import { expect, test } from "vitest";
-import { evenRoom } from "../../src/backends/backend.ts";
+import { evenCapacity } from "../../src/backends/backend.ts";
 import { layOut } from "../../src/backends/webgpu/buffers.ts";
 import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
 import { lowerPlan } from "../../src/backends/webgpu/program.ts";
@@ -18,21 +19,21 @@ import { dtypeByName } from "../../src/dtypes/table.ts";
 import type { Graph } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { type ExpertGraphOptions, expertGraph } from "../support/expert-graph.ts";
-import { teamGpu } from "../support/gpu-facts.ts";
+import { subgroupGpu } from "../support/gpu-facts.ts";
 import { testTexts } from "../support/null-gpu.ts";
 import { type RoutedGraphOptions, routedGraph } from "../support/routed-graph.ts";
 
 /** With as many bindings as Dawn has. */
-const largeGpu = { ...teamGpu, storageBuffers: 16 };
+const largeGpu = { ...subgroupGpu, storageBuffers: 16 };
 const matrixGpu = { ...largeGpu, subgroupMatrix: true };
 
 function kernelsOf(options: ExpertGraphOptions, slots?: number, wide = false): Kernel[] {
-  return loweredOf(expertGraph(options), teamGpu, slots, wide);
+  return loweredOf(expertGraph(options), subgroupGpu, slots, wide);
 }
 
 function loweredOf(graph: Graph, facts: GpuFacts, slots?: number, wide = false): Kernel[] {
   const plan = makePlan(graph, { maxTokens: 512, maxOutputs: 8 });
-  const layout = layOut(plan, evenRoom(4, dtypeByName("f16")!), facts, false, slots);
+  const layout = layOut(plan, evenCapacity(4, dtypeByName("f16")!), facts, false, slots);
   const by = "groups" as const;
   const calls = facts.subgroupMatrix ? namedCalls : undefined;
   const parts = lowerPlan(facts, layout, tuningFor(facts), calls, by, wide);
@@ -101,7 +102,7 @@ test("a layer's mixture: three dispatches of a token, with the norm, the routes 
   ]);
   // A type that lanes do not multiply; few bindings.
   expect(namesOf({ type: "q5_0" }).slice(0, 2)).toEqual(apart);
-  expect(namesOf({ bias: true }, teamGpu).slice(0, 2)).toEqual(apart);
+  expect(namesOf({ bias: true }, subgroupGpu).slice(0, 2)).toEqual(apart);
   expect(namesOf({ bias: true })).toHaveLength(3);
   // In the second layer another node reads the norm.
   const kept = loweredOf(routedGraph({ type: "q4_0", keepsNorm: true }), largeGpu);
@@ -113,7 +114,7 @@ test("batches of more than 32 tokens on matrix units: rows are grouped and gathe
   const names = (tokens: number) => namesIn(kernels, tokens);
   const many = [
     "prepare norm to q8_0 [256]",
-    "matmul-several x8 f32 [8, 256]",
+    "matmul-small-batch x8 f32 [8, 256]",
     "group rows x64 [4 of 8]",
     "prepare to q8_0 in halves by expert [256]",
     "matmul-experts matrices 64x64 q4_0 gate [8, 1024, 256]",

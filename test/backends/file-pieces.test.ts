@@ -5,7 +5,7 @@ import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeFileSync } fro
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
-import { evenRoom, type WeightFiles } from "../../src/backends/backend.ts";
+import { evenCapacity, type WeightFiles } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { Arena } from "../../src/backends/cpu/memory/arena.ts";
 import { Memories } from "../../src/backends/cpu/memory/memories.ts";
@@ -124,7 +124,7 @@ async function logitsOf(damage: (part: FilePart) => FilePart, level: 2 | 3 = 3) 
   });
   try {
     const plan = makePlan(graph, { maxTokens: 12, maxOutputs: 12 });
-    backend.prepare(plan, evenRoom(4, dtypeByName("f16")!));
+    backend.prepare(plan, evenCapacity(4, dtypeByName("f16")!));
     const read = await backend.uploadFiles(silent);
     for (const weight of graph.weights) {
       if (read.has(weight.name)) continue;

@@ -1,11 +1,13 @@
 // Whether a GPU that nobody demanded is used: a real one is, one that the processor plays is not, and none is no error.
-// Adapters are made up; the machine's own GPU is not touched.
+// Adapters are made up; the machine's own GPU is not prefetched.
 
 import { describe, expect, test } from "vitest";
-import { openOptions } from "../../src/cli/flags.ts";
+import { openOptions } from "../../apps/cli/flags.ts";
+import { gpuInfo, open } from "../../src/index.ts";
 import { chooseGpuLayers } from "../../src/load/gpu-choice.ts";
 import { nodeNoGpu } from "../../src/platform/node-no-gpu.ts";
 import type { GpuAccess } from "../../src/platform/platform.ts";
+import { tinyGguf } from "../support/tiny-file.ts";
 
 function adapter(description: string, isFallbackAdapter: boolean): GPUAdapter {
   const info = { vendor: "made up", architecture: "", device: "", description, isFallbackAdapter };
@@ -117,4 +119,20 @@ test("on the command line auto is the default of what answers, unless a flag is 
   ]) {
     expect(openOptions({ ...flags, ...more }).gpuLayers, JSON.stringify(more)).toBeUndefined();
   }
+});
+
+test("tensors and neurons that were to be on a GPU are a warning where there is none", async ({
+  skip,
+}) => {
+  const found = await gpuInfo();
+  if (typeof found !== "string") skip(`there is one: ${found.name}`);
+  const bytes = new Uint8Array(await tinyGguf());
+  const options = { threads: 1, overrideTensors: ["ffn=gpu", "attn=cpu"], hotNeurons: 0.4 };
+  await using model = await open(new File([bytes], "tiny.gguf"), options);
+  expect(model.info.warnings).toEqual([
+    expect.stringMatching(
+      /^ffn=gpu: no GPU can be used \(.*\), so the processor computes that, too$/,
+    ),
+    expect.stringMatching(/^hotNeurons 0.4: no GPU can be used /),
+  ]);
 });

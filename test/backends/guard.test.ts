@@ -1,5 +1,6 @@
 // Guard mode on the CPU backend: machine code that leaves its buffers ends the process, writes before a buffer are
 // found after the batch, all threads are checked, and results do not change.
+// Held against: the exit code of a process, and results without the mode.
 
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";

@@ -3,7 +3,7 @@
 // type.
 
 import { expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { Arena } from "../../src/backends/cpu/memory/arena.ts";
 import { Memories } from "../../src/backends/cpu/memory/memories.ts";
 import { Packer } from "../../src/backends/cpu/memory/repack.ts";
@@ -64,7 +64,7 @@ const reading = (bytes: Uint8Array) => async (target: Uint8Array, at: number) =>
 
 async function product(backend: Backend, type: string, bytes: Uint8Array, tokens: number) {
   const graph = matmulGraph(dtypeByName(type)!, n, k);
-  await backend.prepare(makePlan(graph, limits), evenRoom(1, floats));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(1, floats));
   for (const weight of graph.weights) {
     if (weight.dtype === floats) await uploadSample(backend, weight);
     else await backend.upload(weight, reading(bytes));

@@ -3,7 +3,7 @@
 // logits.
 
 import { describe, expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
@@ -50,7 +50,7 @@ function unevenGraph(): Graph {
 }
 
 async function prepared(backend: Backend, graph: Graph): Promise<Backend> {
-  await backend.prepare(makePlan(graph, limits), evenRoom(4, f16));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(4, f16));
   const random = new Random(11);
   for (const weight of graph.weights) {
     const values = Float32Array.from({ length: weightElements(weight) }, () => random.normal() / 4);
@@ -97,7 +97,7 @@ describe("layers of different sizes", () => {
     expect(graph.states.map((state) => state.kind === "kv" && state.kCols)).toEqual([16, 48, 16]);
     const perToken = kvTokenBytes(graph, f16);
     expect(perToken).toBe(2 * 2 * (16 + 48 + 16));
-    const kv = evenRoom(4, f16);
+    const kv = evenCapacity(4, f16);
     const plan = makePlan(graph, limits);
     expect(new ReferenceBackend().measure(plan, kv).kvBytes).toBe(4 * 32 * perToken);
     const { kvBytes } = cpu().measure(plan, kv);

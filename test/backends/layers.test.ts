@@ -1,7 +1,8 @@
 // Which kernels of a token become one dispatch, by the bindings that a device allows. What they compute: webgpu-layers.test.ts.
+// Held against: lists of kernels written here.
 
 import { expect, test } from "vitest";
-import { evenRoom } from "../../src/backends/backend.ts";
+import { evenCapacity } from "../../src/backends/backend.ts";
 import { layOut } from "../../src/backends/webgpu/buffers.ts";
 import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
 import { dispatchFor } from "../../src/backends/webgpu/layer-shape.ts";
@@ -16,12 +17,12 @@ import {
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { buildModel } from "../../src/models/build.ts";
-import { teamGpu } from "../support/gpu-facts.ts";
+import { subgroupGpu } from "../support/gpu-facts.ts";
 import { llamaGraph } from "../support/llama-graph.ts";
 import { testTexts } from "../support/null-gpu.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
 
-const facts: GpuFacts = { ...teamGpu, storageBuffers: 16 };
+const facts: GpuFacts = { ...subgroupGpu, storageBuffers: 16 };
 
 interface Merged {
   /** A small model of this architecture; undefined: a Llama of two layers. */
@@ -48,7 +49,7 @@ function merged(changes: Partial<GpuFacts> = {}, options: Merged = {}) {
     ? buildModel(tinyModel({ architecture })).graph
     : llamaGraph(type, 2, size, kvHeads);
   const plan = makePlan(graph, { maxTokens: 8, maxOutputs: 8 });
-  const layout = layOut(plan, evenRoom(blocks, dtypeByName(cache)!), own);
+  const layout = layOut(plan, evenCapacity(blocks, dtypeByName(cache)!), own);
   const lowered = lowerPlan(own, layout, tuningFor(own), undefined, "groups");
   const dispatch = dispatchFor(graph, {
     ...{ groups, lanes, polls: 100, otherwise },
@@ -138,11 +139,12 @@ test("recurrent state cannot be computed twice", () => {
   expect(parts).toBe(lowered);
 });
 
-test("workgroups without a head touch keys, values and weights of the matmul after the next, if it has a second round", () => {
+test("workgroups without a head prefetch keys, values and weights of the matmul after the next, if it has a second round", () => {
   /** From which workgroup on. */
   const touching = (changes: Partial<GpuFacts>, options: Merged) =>
     merged(changes, options).layers.map(({ code }) => {
-      const found = /if \(group\.x >= (\d+)u\) \{\s+touched = touchCache_k1\(\1u, .* \+ touch_k3\(/;
+      const found =
+        /if \(group\.x >= (\d+)u\) \{\s+prefetched = prefetchCache_k1\(\1u, .* \+ prefetch_k3\(/;
       return found.exec(code)?.[1];
     });
   expect(touching({}, { size: 8 })).toEqual(["4", "4"]);

@@ -2,10 +2,11 @@
 // changes a text. The conformance suite compares the default with the reference.
 
 import { describe, expect, test } from "vitest";
-import { evenRoom } from "../../src/backends/backend.ts";
-import { backendByName } from "../../src/backends/table.ts";
+import { evenCapacity } from "../../src/backends/backend.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";
+import { detectWasmFeatures } from "../../src/kernels/features.ts";
 import {
   acceptsProblem,
   defaultVariant,
@@ -18,6 +19,14 @@ import { floats, matmulBatch, matmulGraph, uploadSample } from "../../src/tune/m
 const maxTokens = 11;
 /** More registers than any has: no variant is refused for them. */
 const everything = { vectorRegisters: 64 };
+const features = detectWasmFeatures();
+
+/** How engines multiply bytes: this one's way, and others that it can run. */
+const engines = [
+  { name: "this engine", wasm: features },
+  ...(features.relaxed ? [{ name: "0..127", wasm: { ...features, dot4: "i7" as const } }] : []),
+  { name: "no relaxed SIMD", wasm: { ...features, relaxed: false, dot4: "words" as const } },
+];
 const limits = { maxTokens, maxOutputs: maxTokens };
 
 const problems = [
@@ -37,41 +46,45 @@ const problems = [
 ];
 
 describe.each(problems)("$dtype $n x $k", (problem) => {
-  const variants = matmulVariants().filter(
-    (variant) => acceptsProblem(variant, problem, everything) === true,
+  test.each(engines)(
+    "is the same by every variant, for 1 to 11 tokens: $name",
+    async ({ wasm }) => {
+      const target = { ...everything, dot4: wasm.dot4 };
+      const variants = matmulVariants().filter(
+        (variant) => acceptsProblem(variant, problem, target) === true,
+      );
+      const byTokens = new Array<number>(maxTokens + 1).fill(0);
+      const backend = new CpuBackend({
+        level: 3,
+        threads: 1,
+        startThread: undefined,
+        wasm,
+        choose: () => ({ variants, byTokens, notes: [] }),
+      });
+      const graph = matmulGraph(dtypeByName(problem.dtype)!, problem.n, problem.k);
+      await backend.prepare(makePlan(graph, limits), evenCapacity(1, floats));
+      for (const weight of graph.weights) await uploadSample(backend, weight);
+      const results = async (index: number, tokens: number): Promise<Float32Array> => {
+        backend.tuning!.setVariant(index);
+        await backend.run(matmulBatch(tokens, limits));
+        const all = new Float32Array(tokens * problem.n);
+        for (let row = 0; row < tokens; row++) {
+          await backend.read("logits", row, all.subarray(row * problem.n, (row + 1) * problem.n));
+        }
+        return all;
+      };
+      const usual = variants.indexOf(defaultVariant(problem.dtype, 1, target));
+      expect(usual).toBeGreaterThanOrEqual(0);
+      for (let tokens = 1; tokens <= maxTokens; tokens++) {
+        const expected = await results(usual, tokens);
+        expect(expected.some((value) => value !== 0)).toBe(true);
+        for (const [index, { id }] of variants.entries()) {
+          expect(await results(index, tokens), `${id}, ${tokens} tokens`).toEqual(expected);
+        }
+      }
+      backend.dispose();
+    },
   );
-
-  test("is the same by every variant, for 1 to 11 tokens", async () => {
-    const byTokens = new Array<number>(maxTokens + 1).fill(0);
-    const backend = backendByName("cpu")!.create({
-      level: 3,
-      threads: 1,
-      startThread: undefined,
-      choose: () => ({ variants, byTokens, notes: [] }),
-    });
-    const graph = matmulGraph(dtypeByName(problem.dtype)!, problem.n, problem.k);
-    await backend.prepare(makePlan(graph, limits), evenRoom(1, floats));
-    for (const weight of graph.weights) await uploadSample(backend, weight);
-    const results = async (index: number, tokens: number): Promise<Float32Array> => {
-      backend.tuning!.setVariant(index);
-      await backend.run(matmulBatch(tokens, limits));
-      const all = new Float32Array(tokens * problem.n);
-      for (let row = 0; row < tokens; row++) {
-        await backend.read("logits", row, all.subarray(row * problem.n, (row + 1) * problem.n));
-      }
-      return all;
-    };
-    const usual = variants.indexOf(defaultVariant(problem.dtype, 1, everything));
-    expect(usual).toBeGreaterThanOrEqual(0);
-    for (let tokens = 1; tokens <= maxTokens; tokens++) {
-      const expected = await results(usual, tokens);
-      expect(expected.some((value) => value !== 0)).toBe(true);
-      for (const [index, { id }] of variants.entries()) {
-        expect(await results(index, tokens), `${id}, ${tokens} tokens`).toEqual(expected);
-      }
-    }
-    backend.dispose();
-  });
 });
 
 describe("the table of variants", () => {
@@ -102,5 +115,6 @@ describe("the table of variants", () => {
     expect(refusal("16x3.4s.compact", "q4_0")).toBe(true);
     expect(refusal("4s.compact.serial", "q4_0")).toMatch(/4096 rows are enough to split/);
     expect(refusal("8x4.compact", "q4_0")).toBe(true);
+    expect(refusal("8x4.words", "q4_0")).toMatch(/q4_0 weights are not multiplied as words/);
   });
 });

@@ -2,7 +2,7 @@
 // numbers.
 
 import { describe, expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { MemoryError } from "../../src/base/errors.ts";
@@ -31,7 +31,7 @@ describe.each(backends)("%s", (_, create) => {
   test.each(["f16", "q4_0", "q8_0/q5_1"])("measure() says what is taken: %s", async (kvType) => {
     const backend = create();
     const { graph } = buildModel(tinyModel());
-    const kv = evenRoom(4, kvOf(kvType));
+    const kv = evenCapacity(4, kvOf(kvType));
     const {
       limitBytes,
       limitReason: _,
@@ -50,7 +50,7 @@ describe.each(backends)("%s", (_, create) => {
     const refused = loadEngine(create(), tinyModel().tensors, 30_000);
     await expect(refused).rejects.toThrow(MemoryError);
     await expect(refused).rejects.toThrow(
-      /needs 0\.0\d GiB \(weights .*this machine has 0\.00 GiB free/,
+      /needs [\d.]+ (MiB|KiB) \(weights [\d.]+ KiB.*this machine has 29\.3 KiB free/,
     );
   });
 });
@@ -73,7 +73,7 @@ describe("the message", () => {
 
   test("says how much of what, and which context would fit", () => {
     expect(() => checkMemory(need, { ...facts, availableBytes: 4.25 * GIB })).toThrow(
-      "m does not fit: it needs 5.25 GiB (weights 3.00 GiB, KV cache 2.00 GiB for 4096 tokens of f16, working memory 0.25 GiB), but this machine has 4.25 GiB free. Use a contextSize of at most 2048, or a smaller type of the KV cache (kvType)",
+      "m does not fit: it needs 5.25 GiB (weights 3.00 GiB, KV cache 2.00 GiB for 4096 tokens of f16, working memory 256.0 MiB), but this machine has 4.25 GiB free. Use a contextSize of at most 2048, or a smaller type of the KV cache (kvType)",
     );
   });
   test("names both types, and advises a smaller one where there is one", () => {

@@ -1,5 +1,5 @@
 // Addresses above 4 GiB without a model of that size: everything is behind a gap of 5 GiB that is reserved but never
-// touched. The results are exactly those below 4 GiB.
+// prefetched. The results are exactly those below 4 GiB.
 
 import { describe, expect, test } from "vitest";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";

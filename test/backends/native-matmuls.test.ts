@@ -2,7 +2,7 @@
 // and the reference's results up to the rounding of activations.
 
 import { describe, expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { refusals } from "../../src/backends/cpu/native/choice.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
@@ -49,7 +49,7 @@ function sampleOf(weight: Weight): Uint8Array {
 
 async function prepared(backend: Backend, { dtype, n, k }: MatmulProblem): Promise<Backend> {
   const graph = matmulGraph(dtypeByName(dtype)!, n, k);
-  await backend.prepare(makePlan(graph, limits), evenRoom(1, floats));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(1, floats));
   for (const weight of graph.weights) {
     const bytes = sampleOf(weight);
     await backend.upload(weight, async (target, from) => {

@@ -2,7 +2,7 @@
 // of tokens, with several threads' chunks, as WebAssembly and as machine code; and the reference's results.
 
 import { describe, expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { neuronUses, neuronWeights } from "../../src/backends/cpu/memory/neuron-weights.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
@@ -39,6 +39,7 @@ interface Network {
   /** What the gate's values are around, in units of their deviation: how many are zero. */
   readonly center: number;
   readonly inner: (g: GraphBuilder, gate: Value, up: () => Value) => Value;
+  readonly biases?: boolean;
 }
 
 const reglu: Network["inner"] = (g, gate, up) => g.gate(gate, up(), "relu", "inner");
@@ -47,6 +48,7 @@ const networks: readonly Network[] = [
   { about: "ReGLU, few are zero", type: "q4_0", center: 1, inner: reglu },
   { about: "ReGLU, all are zero", type: "q4_0", center: -40, inner: reglu },
   { about: "ReGLU", type: "q8_0", center: -1, inner: reglu },
+  { about: "ReGLU with biases", type: "q4_0", center: -1, inner: reglu, biases: true },
   {
     about: "ReLU on both factors",
     type: "q4_0",
@@ -77,21 +79,25 @@ const rowsOnly: readonly Network[] = ["q2_k", "q3_k", "q4_k", "q5_k", "q6_k"].ma
 }));
 
 function graphOf(network: Network): Graph {
-  const { type, inner } = network;
+  const { type, inner, biases } = network;
   const [embed, hidden] = sizesOf(network);
   const g = new GraphBuilder();
   const dtype = dtypeByName(type)!;
   const x = g.embed({ name: "table", shape: [vocab, embed], dtype: f32 }, "x"); // [tokens, embed]
   const gate = g.matmul(x, { name: "gate", shape: [hidden, embed], dtype: f32 }, "ffn_gate"); // [tokens, hidden]
-  const up = () => g.matmul(x, { name: "up", shape: [hidden, embed], dtype }, "ffn_up"); // [tokens, hidden]
+  const bias = (name: string, size: number) =>
+    biases ? { name, shape: [size], dtype: f32 } : undefined;
+  const up = () =>
+    g.matmul(x, { name: "up", shape: [hidden, embed], dtype }, "ffn_up", bias("up_bias", hidden)); // [tokens, hidden]
   const y = inner(g, gate, up); // [tokens, hidden]
-  return g.finish({ logits: g.matmul(y, { name: "down", shape: [embed, hidden], dtype }, "y") }); // [tokens, embed]
+  const down = { name: "down", shape: [embed, hidden], dtype };
+  return g.finish({ logits: g.matmul(y, down, "y", bias("down_bias", embed)) }); // [tokens, embed]
 }
 
 /** Column 0 of the table is 1, and of the gate the center. */
 function valuesOf({ name, shape }: Weight, center: number): Float32Array {
   const random = new Random(name.length);
-  const [rows, cols] = shape as [number, number];
+  const [rows, cols = 1] = shape as [number, number?];
   const values = Float32Array.from({ length: rows * cols }, () => random.normal());
   for (let row = 0; row < rows; row++) {
     if (name === "table") values[row * cols] = 1;
@@ -117,7 +123,7 @@ function bytesOf(weight: Weight, center: number): Uint8Array {
 
 async function resultsOf(backend: Backend, network: Network): Promise<Float32Array[]> {
   const graph = graphOf(network);
-  await backend.prepare(makePlan(graph, limits), evenRoom(1, f32));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(1, f32));
   for (const weight of graph.weights) {
     const bytes = bytesOf(weight, network.center);
     await backend.upload(weight, async (target, at) => {

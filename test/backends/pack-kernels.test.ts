@@ -27,6 +27,7 @@ import { type KernelTarget, nativeTargets, wasmTarget } from "../../src/kernels/
 import { firstDifference } from "../kernels/same-memory.ts";
 import { nativeHere } from "../support/native.ts";
 import { Random } from "../support/random.ts";
+import { skippedFor } from "../support/skips.ts";
 
 /** One of each layout. */
 const targets: readonly KernelTarget[] = [
@@ -137,7 +138,7 @@ test.each(types)("%s in WebAssembly: as in TypeScript", async (type) => {
 });
 
 test.skipIf(nativeHere.length === 0).each(types)(
-  "%s in machine code: as in TypeScript",
+  `%s in machine code: as in TypeScript${skippedFor("none of the targets runs here", nativeHere.length === 0)}`,
   async (type) => {
     for (const { native } of nativeHere) {
       const cols = colsOf(type);

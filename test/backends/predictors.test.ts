@@ -2,7 +2,7 @@
 // masking; for any number of tokens, as WebAssembly and as machine code. And it is what the definition says, computed by hand.
 
 import { describe, expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { neuronUses } from "../../src/backends/cpu/memory/neuron-weights.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
@@ -86,7 +86,7 @@ async function resultsOf(
   each: Case,
   batches: readonly number[] = [1, 2, 5],
 ): Promise<Float32Array[]> {
-  await backend.prepare(makePlan(graph, limits), evenRoom(1, f32));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(1, f32));
   for (const weight of graph.weights) {
     const bytes = bytesOf(weight, each);
     await backend.upload(weight, async (target, at) => {

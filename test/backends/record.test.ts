@@ -1,4 +1,5 @@
 // Which results of attention are records, and which of gate and up. What is computed with them: webgpu-fused.test.ts, webgpu-layers.test.ts.
+// Held against: lists of values written here.
 
 import { expect, test } from "vitest";
 import { headsRecord, recordShape } from "../../src/backends/webgpu/wgsl/record.ts";
@@ -21,19 +22,19 @@ test("attention: heads of whole blocks of 32", () => {
   }
 });
 
-test("attention: no blocks of 256, whose lanes are more than a team, and no half floats", () => {
+test("attention: no blocks of 256, whose lanes are more than a subgroup, and no half floats", () => {
   for (const type of ["q4_k", "q6_k", "f16"]) {
     expect([32, 64, 128, 256, 512].map((size) => hasHeadsRecord(type, size))).not.toContain(true);
   }
 });
 
-test("gate and up: as many rows of a team as a workgroup needs for whole blocks", () => {
-  const shape = { rows: 4, teams: 8, split: 1 };
+test("gate and up: as many rows of a subgroup as a workgroup needs for whole blocks", () => {
+  const shape = { rows: 4, subgroups: 8, split: 1 };
   const ofType = (activation: string) => ({
     value: row(11_264),
     quants: blockQuantsOf(activation)!,
   });
   expect(recordShape(ofType("q8_0"), shape)).toEqual({ ...shape, rows: 8 });
   expect(recordShape(ofType("q8_k"), shape)).toBeUndefined();
-  expect(recordShape(ofType("q8_0"), { ...shape, teams: 2 })).toBeUndefined();
+  expect(recordShape(ofType("q8_0"), { ...shape, subgroups: 2 })).toBeUndefined();
 });

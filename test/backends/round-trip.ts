@@ -1,7 +1,7 @@
 // What is written into a backend's state is read again, byte for byte. For the backends of the host and, in another tier, the GPU's.
 
 import { expect } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { kvPair } from "../../src/dtypes/kv-types.ts";
 import { KV_BLOCK_TOKENS } from "../../src/graph/batch.ts";
@@ -35,7 +35,7 @@ function someBlock(random: Random, group: number, type: string): Uint8Array {
 }
 
 export async function expectRoundTrip(backend: Backend, type: string): Promise<void> {
-  const room = evenRoom(blocks, kvOf(type), kvGroups(graph).length);
+  const room = evenCapacity(blocks, kvOf(type), kvGroups(graph).length);
   await backend.prepare(plan, { ...room, slots });
   const transfer = backend.transfer!;
   const random = new Random(3);

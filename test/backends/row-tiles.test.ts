@@ -1,8 +1,8 @@
-// Opt levels 1 and 2: opt level 1 has the reference's bits on any number of threads; register tiles over the rows of the file
+// Opt levels 1 and 2, and the plain loops of `bench matmul`: opt level 1 has the reference's bits on any number of threads; register tiles over the rows of the file
 // have its values, as in the seed's experiment (B0 x B1 up to 5x5, Q4_1 up to 4x4), whatever rows and tokens are left over.
 
 import { expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { allBackends } from "../../src/backends/table.ts";
@@ -25,7 +25,7 @@ async function results(
   explained?: (lines: readonly string[]) => void,
 ): Promise<Float32Array[]> {
   const graph = matmulGraph(dtypeByName(type)!, n, k);
-  await backend.prepare(makePlan(graph, limits), evenRoom(1, floats));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(1, floats));
   for (const weight of graph.weights) await uploadSample(backend, weight);
   const all: Float32Array[] = [];
   for (const tokens of [1, 2, 3, maxTokens]) {
@@ -70,10 +70,23 @@ test.each(types)("$type: register tiles have the reference's values", async (one
   }
 });
 
+test.each(types)(
+  "$type: loops as one writes them first have the reference's values",
+  async ({ type }) => {
+    const [n, k] = [23, 256];
+    const expected = await results(new ReferenceBackend(), type, n, k);
+    const backend = new CpuBackend({ level: 2, ...alone, rowTile: "scalar" });
+    const got = await results(backend, type, n, k, (lines) => {
+      expect(lines).toContainEqual(expect.stringMatching(/^matmul: scalar_rows \(row/));
+    });
+    expect(largestError(got, expected)).toBeLessThan(1e-5);
+  },
+);
+
 test("opt level 2 multiplies Q4_1 as integers without being asked for a tile", async () => {
   const backend = new CpuBackend({ level: 2, ...alone });
   const graph = matmulGraph(dtypeByName("q4_1")!, 16, 64);
-  await backend.prepare(makePlan(graph, limits), evenRoom(1, floats));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(1, floats));
   expect(backend.explain().join("\n")).toContain("q4_1 as integers");
   backend.dispose();
 });

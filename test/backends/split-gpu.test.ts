@@ -4,6 +4,7 @@
 import { expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { SplitBackend } from "../../src/backends/split/split.ts";
 import type { GpuDeviceOptions } from "../../src/backends/webgpu/device.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
@@ -11,9 +12,10 @@ import { MemoryError, WorkerError } from "../../src/base/errors.ts";
 import type { Engine } from "../../src/engine/engine.ts";
 import { generate, type RunControl } from "../../src/engine/generator.ts";
 import { expectSameValues } from "../conformance/same-values.ts";
-import { describeGpu, gpuBackend, openGpu } from "../support/gpu.ts";
+import { describeGpu, gpuBackend, openOwnGpu } from "../support/gpu.ts";
 import { Random } from "../support/random.ts";
 import { tinyEngine, tinyShape } from "../support/tiny-engine.ts";
+import { load, runBatches } from "./tiny-backend.ts";
 
 async function split(
   layers: number | "all" | "auto",
@@ -24,8 +26,8 @@ async function split(
 }
 
 async function run(engine: Engine, tokens: number[], maxTokens: number): Promise<number[]> {
-  const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
-  const control: RunControl = { aborted: false, breathe, now: () => 0 };
+  const yieldThread = () => new Promise<void>((resolve) => setImmediate(resolve));
+  const control: RunControl = { aborted: false, yieldThread, now: () => 0 };
   const options = { temperature: 0, maxTokens };
   return (await generate(engine, { tokens, options }, control, () => {})).tokenIds;
 }
@@ -36,6 +38,27 @@ function prompt(seed: number, length: number): number[] {
 }
 
 describeGpu("cpu+webgpu", () => {
+  test("hot neurons on the GPU, cold ones on the processor: logits as the reference has them", async () => {
+    const options = { architecture: "nemotron", weightType: "q8_0", feedForward: 1280 };
+    const logits = async (backend: Backend) => {
+      await load(backend, options);
+      const rows = await runBatches(backend, options);
+      backend.dispose();
+      return rows;
+    };
+    const expected = await logits(new ReferenceBackend());
+    for (const layers of ["all", 0] as const) {
+      const host = new CpuBackend({ level: 3, threads: 1, startThread: undefined, sparse: true });
+      const device = await gpuBackend();
+      const got = await logits(new SplitBackend({ host, device, layers, hotNeurons: 0.4 }));
+      const apart = got.map((row, i) => {
+        const size = Math.max(...expected[i]!.map(Math.abs));
+        return Math.max(...row.map((value, j) => Math.abs(value - expected[i]![j]!))) / size;
+      });
+      expect(Math.max(...apart), `${layers}`).toBeLessThan(1e-3);
+    }
+  });
+
   test.each([1, 2])("-ngl %i: every value", async (layers) => {
     const batches = [
       [1, 0],
@@ -61,7 +84,7 @@ describeGpu("cpu+webgpu", () => {
   });
 
   test("a GPU that is lost is an error that says so, now and ever after", async () => {
-    const gpu = await openGpu();
+    const gpu = await openOwnGpu();
     const host = new CpuBackend({ level: 3, threads: 1, startThread: undefined });
     const backend = new SplitBackend({ host, device: new WebGpuBackend(gpu), layers: 2 });
     const engine = await tinyEngine({ backend });

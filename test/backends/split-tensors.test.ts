@@ -2,7 +2,7 @@
 // middle of a layer. Every value and every text is as without; batches that are aborted in between leave nothing behind.
 
 import { describe, expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { readOverrides } from "../../src/backends/split/overrides.ts";
@@ -210,7 +210,10 @@ describe("what is said", () => {
   test("a pattern that no tensor has is refused, and what is no pattern", async () => {
     const plan = makePlan(buildModel(tinyModel()).graph, { maxTokens: 8, maxOutputs: 8 });
     const measure = () =>
-      split({ overrideTensors: ["ffn_upp=cpu"] }).measure(plan, evenRoom(1, dtypeByName("f32")!));
+      split({ overrideTensors: ["ffn_upp=cpu"] }).measure(
+        plan,
+        evenCapacity(1, dtypeByName("f32")!),
+      );
     expect(measure).toThrow(
       /overrideTensors: no tensor of this model matches "ffn_upp=cpu"; its tensors are named .*Correct the pattern/,
     );

@@ -2,13 +2,14 @@
 // batches, shared and copied cache blocks; how layers are counted; and what is said when a part does not fit.
 
 import { describe, expect, test } from "vitest";
-import { type Backend, evenRoom, type MemoryNeed } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity, type MemoryNeed } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { layersText, mostThatFit } from "../../src/backends/split/divide.ts";
 import { SplitBackend, type SplitOptions } from "../../src/backends/split/split.ts";
 import { MemoryError } from "../../src/base/errors.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { deviceLayers } from "../../src/engine/device-layers.ts";
 import { checkMemory } from "../../src/engine/memory.ts";
 import { Batch } from "../../src/graph/batch.ts";
 import { makePlan, type Plan } from "../../src/graph/plan.ts";
@@ -27,7 +28,7 @@ import {
 
 const f32 = dtypeByName("f32")!;
 const limits = { maxTokens: 8, maxOutputs: 8 };
-const kv = evenRoom(4, f32);
+const kv = evenCapacity(4, f32);
 /** The output, and every layer. */
 const everything = tinyShape.layers + 1;
 
@@ -246,7 +247,7 @@ describe("a device that is too small", () => {
     const check = () => checkMemory(backend.measure(tinyPlan(), kv), facts);
     expect(check).toThrow(MemoryError);
     expect(check).toThrow(
-      /tiny does not fit: all 2 layers and the output need .* MiB on "reference"/,
+      /tiny does not fit: all 2 layers and the output need .* KiB on "reference" \(weights .* KiB, .*\), which has [\d.]+ KiB/,
     );
     expect(check).toThrow(/2 of its 3 layers would fit \(.*\): use gpuLayers 2 or auto/);
   });
@@ -273,9 +274,25 @@ describe("a device that is too small", () => {
       expect(backend.placement!().map(({ layers }) => layers)).toEqual([1, 1]);
       backend.dispose();
     }
-    const none = await loaded(split({ device: small(1), layers: "auto" }));
-    expect(none.name).toBe("cpu");
-    none.dispose();
+    for (const device of [small(1), small(Number.POSITIVE_INFINITY, 1)]) {
+      const none = await loaded(split({ device, layers: "auto" }));
+      expect(none.name).toBe("cpu");
+      expect(none.warnings!()).toEqual([
+        expect.stringMatching(
+          /^gpuLayers: auto: not even the output fits the GPU's memory, so the processor computes all layers \(.*(has 1 bytes|is full).*\)$/,
+        ),
+      ]);
+      none.dispose();
+    }
+  });
+
+  test("no more than it is said to have room for, and nothing is said of none", async () => {
+    for (const most of [2, 0]) {
+      const backend = await loaded(split({ layers: "auto", most }));
+      expect(deviceLayers(backend.placement!())).toEqual({ layers: most, all: 3 });
+      expect(backend.warnings!()).toEqual([]);
+      backend.dispose();
+    }
   });
 
   test("the largest number is found, whatever it is", async () => {

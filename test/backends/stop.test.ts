@@ -2,7 +2,7 @@
 // correctly.
 
 import { expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { AbortedError } from "../../src/base/errors.ts";
@@ -22,7 +22,7 @@ test.each(backends)("%s stops in the middle of a batch, and goes on after it", a
   const { graph } = buildModel(model);
   const limits = { maxTokens: 8, maxOutputs: 8 };
   const backend = make();
-  await backend.prepare(makePlan(graph, limits), evenRoom(1, dtypeByName("f32")!));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(1, dtypeByName("f32")!));
   for (const weight of graph.weights) {
     await backend.upload(weight, async (target, at) => {
       target.set(model.bytes.get(weight.name)!.subarray(at, at + target.length));

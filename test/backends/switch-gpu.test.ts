@@ -1,4 +1,5 @@
 // A processor and a GPU that take turns: state goes there and back unharmed, and the text is the processor's.
+// Held against: the bytes that were written, and the text of the processor alone.
 
 import { expect, test } from "vitest";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";

@@ -40,7 +40,7 @@ test.each([1, 2, 3, 6])("%i threads do every chunk of every batch once", async (
     words.set(chunks, team.chunks);
     words.fill(0, team.counts);
     let end = leader.runBatch();
-    while (end === "waits") end = leader.goOn(); // a helper was held back
+    while (end === "waits") end = leader.resume(); // a helper was held back
     expect(end).toBe("done");
     const wrong = chunks.flatMap((count, i) =>
       Array.from({ length: MOST_CHUNKS }, (_, chunk) => chunk).filter(

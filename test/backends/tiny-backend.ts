@@ -1,6 +1,6 @@
 // A tiny random model in a backend, and batches on it: what the tests of this folder run.
 
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 
 import { Batch, KV_BLOCK_TOKENS } from "../../src/graph/batch.ts";
 import { makePlan } from "../../src/graph/plan.ts";
@@ -17,7 +17,7 @@ const counts = [1, 3, 12, 12, 5, 8, 1, 1];
 export async function load(backend: Backend, options: TinyOptions = {}): Promise<void> {
   const model = tinyModel(options);
   const { graph } = buildModel(model);
-  const kv = evenRoom(blocks, kvOf(options.kvType ?? "f16"));
+  const kv = evenCapacity(blocks, kvOf(options.kvType ?? "f16"));
   await backend.prepare(makePlan(graph, limits), kv);
   for (const weight of graph.weights) {
     await backend.upload(weight, async (target, at) => {

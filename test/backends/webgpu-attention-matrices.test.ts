@@ -1,12 +1,12 @@
 // Attention on matrix units by itself, with units that are emulated: compared with doubles where scores grow so far that references
-// must be raised again and again, and bit by bit between batches and numbers of teams.
+// must be raised again and again, and bit by bit between batches and numbers of subgroups.
 
 import { expect, test } from "vitest";
 import type { GpuDevice } from "../../src/backends/webgpu/device.ts";
 import { MAP_READ, usage } from "../../src/backends/webgpu/usage.ts";
 import {
   attentionMatricesKernel,
-  teamsFor,
+  subgroupsFor,
 } from "../../src/backends/webgpu/wgsl/attention-matrices.ts";
 import { kvFormatOf } from "../../src/backends/webgpu/wgsl/kv-formats.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
@@ -103,7 +103,12 @@ const layout = {
 };
 
 /** Attention of the tokens from `from` on. */
-async function run(gpu: GpuDevice, one: Case, teams: number, from: number): Promise<Float32Array> {
+async function run(
+  gpu: GpuDevice,
+  one: Case,
+  subgroups: number,
+  from: number,
+): Promise<Float32Array> {
   const { device } = gpu;
   const { heads, q, words: cache } = one;
   const format = kvFormatOf(dtypeByName(one.kvType)!)!;
@@ -113,7 +118,7 @@ async function run(gpu: GpuDevice, one: Case, teams: number, from: number): Prom
     layout,
     emulatedMatrices,
     1,
-    teams,
+    subgroups,
   );
   const count = tokens - from;
   const words = new Uint32Array(layout.words);
@@ -191,9 +196,9 @@ function want(
 /** Emulated units take minutes to compile. */
 const timeout = 900_000;
 
-test("workgroups have twice as many teams where two of them would not share a core", () => {
-  expect([32, 64, 128].map((size) => teamsFor(size, 48 * 1024))).toEqual([4, 4, 8]);
-  expect(teamsFor(128, 32 * 1024)).toBe(4);
+test("workgroups have twice as many subgroups where two of them would not share a core", () => {
+  expect([32, 64, 128].map((size) => subgroupsFor(size, 48 * 1024))).toEqual([4, 4, 8]);
+  expect(subgroupsFor(128, 32 * 1024)).toBe(4);
 });
 
 describeHalves("attention on matrix units", () => {
@@ -202,7 +207,7 @@ describeHalves("attention on matrix units", () => {
     { kvType: "q8_0", heads: 4, kvHeads: 4 },
   ];
   test.each(cases)(
-    "a cache of $kvType: as in doubles, and the same bits in every batch and with more teams",
+    "a cache of $kvType: as in doubles, and the same bits in every batch and with more subgroups",
     {
       timeout,
     },

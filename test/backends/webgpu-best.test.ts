@@ -2,7 +2,7 @@
 // zeros of both signs, all the best in few lanes), of many lengths, whole rows beside them, and texts with and without.
 
 import { expect, test } from "vitest";
-import { evenRoom } from "../../src/backends/backend.ts";
+import { evenCapacity } from "../../src/backends/backend.ts";
 import { BEST } from "../../src/backends/webgpu/wgsl/best-logits.ts";
 import { selectBest } from "../../src/base/select-best.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
@@ -11,6 +11,7 @@ import { ADJUSTED_ROOM, AdjustedList, MOST_ADJUSTED } from "../../src/graph/adju
 import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import { makePlan } from "../../src/graph/plan.ts";
+import { someOnSecond } from "../support/exhaustive.ts";
 import { describeGpu, gpuBackend } from "../support/gpu.ts";
 import { kvOf } from "../support/kv.ts";
 import { Random } from "../support/random.ts";
@@ -78,7 +79,7 @@ async function backendOf(table: Float32Array, tokens: number) {
   const logits = g.select(g.embed(weight, "embed"), "logits");
   const plan = makePlan(g.finish({ logits }), { maxTokens: tokens, maxOutputs: tokens });
   const backend = await gpuBackend();
-  await backend.prepare(plan, evenRoom(1, kvOf("f32")));
+  await backend.prepare(plan, evenCapacity(1, kvOf("f32")));
   const bytes = new Uint8Array(table.buffer);
   await backend.upload(weight, async (target, offset) => {
     target.set(bytes.subarray(offset, offset + target.length));
@@ -94,57 +95,61 @@ function bestOf(row: Float32Array, count: number): { ids: number[]; logits: numb
 
 describeGpu("the best logits", () => {
   // Parts with 4, 8 and 16 items for each lane, some of them short, with and without whole vectors, and rows shorter than BEST.
-  const vocabs = [8492, 8491, 1, 3, 50, 257, 32_000, 65_536, 100_002, 151_936, 262_144];
-  test.each(vocabs)("of %i are those that the engine would select, in its order", async (vocab) => {
-    const makers = Object.values(rows);
-    const table = Float32Array.from({ length: makers.length * vocab }, (_, i) =>
-      makers[Math.floor(i / vocab)]!(i % vocab, vocab),
-    );
-    const { backend, batch } = await backendOf(table, makers.length);
-    try {
-      for (const most of vocab > 100_000 ? [BEST, 1] : [BEST, 40, 9, 2, 1]) {
-        const count = Math.min(most, vocab);
-        batch.clear();
-        makers.forEach((_, token) => {
-          const row = batch.add(token, 0, { blocks: new Int32Array(1) }, true, true, token === 2);
-          // Of every third row all are found.
-          if (token % 3 !== 0 && most < BEST) batch.wantBest(row, most);
-        });
-        await backend.run(batch);
-        for (const [row, name] of Object.keys(rows).entries()) {
-          const own = table.subarray(row * vocab, (row + 1) * vocab);
-          const limit = row % 3 === 0 ? Math.min(BEST, vocab) : count;
-          const best = { ids: new Int32Array(limit), logits: new Float32Array(limit) };
-          expect(backend.readBest(row, best)).toBe(true);
-          const logits = Array.from(best.logits, (logit) => logit + 0);
-          expect({ ids: [...best.ids], logits }, `${name}, ${limit}`).toEqual(bestOf(own, limit));
+  const vocabs = [8492, 8491, 1, 3, 50, 257, 32_000, 65_536, 100_002, 262_144];
+  test.each(someOnSecond("lengths", vocabs, [8491, 50, 100_002]))(
+    "of %i are those that the engine would select, in its order",
+    async (vocab) => {
+      const makers = Object.values(rows);
+      const table = Float32Array.from({ length: makers.length * vocab }, (_, i) =>
+        makers[Math.floor(i / vocab)]!(i % vocab, vocab),
+      );
+      const { backend, batch } = await backendOf(table, makers.length);
+      try {
+        for (const most of vocab > 100_000 ? [BEST, 1] : [BEST, 40, 9, 2, 1]) {
+          const count = Math.min(most, vocab);
+          batch.clear();
+          makers.forEach((_, token) => {
+            const row = batch.add(token, 0, { blocks: new Int32Array(1) }, true, true, token === 2);
+            // Of every third row all are found.
+            if (token % 3 !== 0 && most < BEST) batch.wantBest(row, most);
+          });
+          await backend.run(batch);
+          for (const [row, name] of Object.keys(rows).entries()) {
+            const own = table.subarray(row * vocab, (row + 1) * vocab);
+            const limit = row % 3 === 0 ? Math.min(BEST, vocab) : count;
+            const best = { ids: new Int32Array(limit), logits: new Float32Array(limit) };
+            expect(backend.readBest(row, best)).toBe(true);
+            const logits = Array.from(best.logits, (logit) => logit + 0);
+            expect({ ids: [...best.ids], logits }, `${name}, ${limit}`).toEqual(bestOf(own, limit));
+          }
+          // More than were looked for are not there.
+          const more = { ids: new Int32Array(most + 1), logits: new Float32Array(most + 1) };
+          expect(backend.readBest(1, more)).toBe(false);
         }
-        // More than were looked for are not there.
-        const more = { ids: new Int32Array(most + 1), logits: new Float32Array(most + 1) };
-        expect(backend.readBest(1, more)).toBe(false);
+        // One of every row has a kernel of its own. Twice, since it leaves its memory as it was.
+        for (const time of ["first", "second"]) {
+          batch.clear();
+          for (let token = 0; token < makers.length; token++) {
+            const row = batch.add(token, 0, { blocks: new Int32Array(1) }, true, true, false);
+            batch.wantBest(row, 1);
+          }
+          await backend.run(batch);
+          for (const [row, name] of Object.keys(rows).entries()) {
+            const own = table.subarray(row * vocab, (row + 1) * vocab);
+            const best = { ids: new Int32Array(1), logits: new Float32Array(1) };
+            expect(backend.readBest(row, best)).toBe(true);
+            const logits = Array.from(best.logits, (logit) => logit + 0);
+            expect({ ids: [...best.ids], logits }, `${name}, ${time}`).toEqual(bestOf(own, 1));
+          }
+        }
+      } finally {
+        backend.dispose();
       }
-      // One of every row has a kernel of its own. Twice, since it leaves its memory as it was.
-      for (const time of ["first", "second"]) {
-        batch.clear();
-        for (let token = 0; token < makers.length; token++) {
-          const row = batch.add(token, 0, { blocks: new Int32Array(1) }, true, true, false);
-          batch.wantBest(row, 1);
-        }
-        await backend.run(batch);
-        for (const [row, name] of Object.keys(rows).entries()) {
-          const own = table.subarray(row * vocab, (row + 1) * vocab);
-          const best = { ids: new Int32Array(1), logits: new Float32Array(1) };
-          expect(backend.readBest(row, best)).toBe(true);
-          const logits = Array.from(best.logits, (logit) => logit + 0);
-          expect({ ids: [...best.ids], logits }, `${name}, ${time}`).toEqual(bestOf(own, 1));
-        }
-      }
-    } finally {
-      backend.dispose();
-    }
-  });
+    },
+  );
 
-  test.each([8492, 8491, 1, 50, 257, 32_000, 151_936])(
+  const adjustedVocabs = [8492, 8491, 1, 50, 257, 32_000, 151_936];
+  test.each(someOnSecond("lengths beside adjusted tokens", adjustedVocabs, [8491]))(
     "of %i beside adjusted tokens, which are given as they are",
     async (vocab) => {
       const makers = [rows["normal ones"]!, rows["few values"]!, rows["all equal"]!];
@@ -155,17 +160,17 @@ describeGpu("the best logits", () => {
         makersOf(Math.floor(i / vocab))(i % vocab, vocab),
       );
       const { backend, batch } = await backendOf(table, count);
+      const adjusted = Array.from({ length: count }, (_, row) => {
+        const list = new AdjustedList();
+        const order = bestOf(table.subarray(row * vocab, (row + 1) * vocab), vocab).ids;
+        const title = titles[Math.floor(row / makers.length)]!;
+        for (const id of lists[title]!(order, vocab)) list.add(id, 1, 0);
+        return list;
+      });
       try {
         for (const most of [BEST, 40, 1]) {
           batch.clear();
-          const adjusted: AdjustedList[] = [];
-          for (let row = 0; row < count; row++) {
-            const own = table.subarray(row * vocab, (row + 1) * vocab);
-            const list = new AdjustedList();
-            const order = bestOf(own, vocab).ids;
-            const title = titles[Math.floor(row / makers.length)]!;
-            for (const id of lists[title]!(order, vocab)) list.add(id, 1, 0);
-            adjusted.push(list);
+          for (const [row, list] of adjusted.entries()) {
             // A whole row in between: it has no adjusted tokens.
             const isWhole = row === 4;
             batch.add(row, 0, { blocks: new Int32Array(1) }, true, true, isWhole);
@@ -298,8 +303,8 @@ describeGpu("the best logits", () => {
         Promise.all(
           settings.map(async (some) => {
             const options = { maxTokens: 12, ...some, ...more };
-            const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
-            const control: RunControl = { aborted: false, breathe, now: () => 0 };
+            const yieldThread = () => new Promise<void>((resolve) => setImmediate(resolve));
+            const control: RunControl = { aborted: false, yieldThread, now: () => 0 };
             return await generate(engine, { tokens: prompt, options }, control, () => {});
           }),
         );

@@ -2,7 +2,7 @@
 // Needs no GPU.
 
 import { expect, test } from "vitest";
-import { evenRoom } from "../../src/backends/backend.ts";
+import { evenCapacity } from "../../src/backends/backend.ts";
 import { layOut } from "../../src/backends/webgpu/buffers.ts";
 import { lowerPlan } from "../../src/backends/webgpu/program.ts";
 import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
@@ -18,7 +18,7 @@ test("no kernel binds more than 8 storage buffers, but for the scans", () => {
   const over = new Set<string>();
   for (const { names } of allArchs()) {
     const { graph } = buildModel(tinyModel({ architecture: names[0]! }));
-    const room = evenRoom(4, dtypeByName("f16")!, kvGroups(graph).length);
+    const room = evenCapacity(4, dtypeByName("f16")!, kvGroups(graph).length);
     const plan = makePlan(graph, { maxTokens: 8, maxOutputs: 8 });
     const layout = layOut(plan, { ...room, slots: 4 }, facts);
     for (const by of ["groups", "nodes"] as const) {

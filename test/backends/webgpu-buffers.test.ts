@@ -7,7 +7,7 @@ import { supportsNode } from "../../src/backends/webgpu/ops/table.ts";
 import type { Kernel } from "../../src/backends/webgpu/wgsl/kernel.ts";
 import { deltaNetKernel, ssmScanKernel, wkvKernel } from "../../src/backends/webgpu/wgsl/scan.ts";
 import type { ScanContext } from "../../src/backends/webgpu/wgsl/scan-shape.ts";
-import { exchangeFor } from "../../src/backends/webgpu/wgsl/teams.ts";
+import { exchangeFor } from "../../src/backends/webgpu/wgsl/subgroups.ts";
 import type { GraphNode } from "../../src/graph/graph.ts";
 import { opCases } from "../conformance/op-cases.ts";
 import { opModel } from "../conformance/table.ts";

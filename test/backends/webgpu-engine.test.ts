@@ -2,7 +2,7 @@
 // device's limits are small, limits that are too small, a lost device, use after dispose; and the option of open().
 
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
@@ -16,7 +16,7 @@ import { makePlan } from "../../src/graph/plan.ts";
 import { open } from "../../src/index.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { oracle, run } from "../engine/speculate/drafters.ts";
-import { describeGpu, gpuBackend, openGpu } from "../support/gpu.ts";
+import { describeGpu, gpuBackend, openGpu, openOwnGpu } from "../support/gpu.ts";
 import {
   greedyTokens,
   tinyEngine,
@@ -33,7 +33,7 @@ const table = { blocks: Int32Array.of(1, 0) };
 async function loaded(backend: Backend, vocab: number = tinyShape.vocab): Promise<Backend> {
   const model = tinyModel({ vocab });
   const { graph } = buildModel(model);
-  await backend.prepare(makePlan(graph, limits), evenRoom(4, dtypeByName("f32")!));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(4, dtypeByName("f32")!));
   for (const weight of graph.weights) {
     await backend.upload(weight, async (target, at) => {
       target.set(model.bytes.get(weight.name)!.subarray(at, at + target.length));
@@ -67,8 +67,8 @@ async function firstTokens(
   count: number,
   maxTokens: number,
 ): Promise<number[]> {
-  const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
-  const control = { aborted: false, breathe, now: () => 0 };
+  const yieldThread = () => new Promise<void>((resolve) => setImmediate(resolve));
+  const control = { aborted: false, yieldThread, now: () => 0 };
   let seen = 0;
   const { tokenIds } = await generate(
     engine,
@@ -143,8 +143,8 @@ describeGpu("webgpu, in the engine", () => {
   ])("drafts: the text is the same, %s", async (weightType, most) => {
     const backend = await gpuBackend();
     const engine = await tinyEngine({ backend, weightType, layers: 1 });
-    const { several } = tuningFor((await openGpu()).facts);
-    const same = most > 4 ? several.most : most;
+    const { smallBatch } = tuningFor((await openGpu()).facts);
+    const same = most > 4 ? smallBatch.most : most;
     expect(backend.sameBitsTokens).toBe(same);
     const prompt = tinyPrompt(3, 20);
     const options = { temperature: 0.5, seed: 1, maxTokens: 40, speculate: { maxDepth: 31 } };
@@ -214,7 +214,7 @@ describeGpu("webgpu, limits", () => {
     const backend = await gpuBackend({ limits: { maxBindingBytes: 2 ** 16 } });
     const { graph } = buildModel(tinyModel());
     const plan = makePlan(graph, limits);
-    const measure = () => backend.measure(plan, evenRoom(4096, dtypeByName("f32")!));
+    const measure = () => backend.measure(plan, evenCapacity(4096, dtypeByName("f32")!));
     expect(measure).toThrow(MemoryError);
     expect(measure).toThrow(/a layer of the KV cache needs a buffer of 16777216 bytes/);
     backend.dispose();
@@ -223,7 +223,7 @@ describeGpu("webgpu, limits", () => {
 
 describeGpu("webgpu, the end", () => {
   test("a lost GPU is an error that says so, in the batch and ever after", async () => {
-    const gpu = await openGpu();
+    const gpu = await openOwnGpu();
     const backend = await loaded(new WebGpuBackend(gpu));
     gpu.device.destroy();
     await expect(async () => await backend.run(batchOf([1]))).rejects.toThrow(WorkerError);

@@ -1,9 +1,10 @@
-// How lanes exchange values (wgsl/teams.ts): through workgroup memory, and through subgroups, whose shuffles are emulated here, because
+// How lanes exchange values (wgsl/subgroups.ts): through workgroup memory, and through subgroups, whose shuffles are emulated here, because
 // software drivers have subgroups of 4 or 8 lanes.
+// Held against: the values that the lanes hold, which the test knows.
 
 import { expect, test } from "vitest";
 import { MAP_READ, usage } from "../../src/backends/webgpu/usage.ts";
-import { type Exchange, exchangeFor } from "../../src/backends/webgpu/wgsl/teams.ts";
+import { type Exchange, exchangeFor } from "../../src/backends/webgpu/wgsl/subgroups.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
 
 const SIZE = 64;
@@ -78,8 +79,8 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   return Array.from({ length: SIZE }, (_, lane) => [...flat.subarray(lane * 4, lane * 4 + 4)]);
 }
 
-/** The values of the team of `width` lanes that a lane is of. */
-const teamOf = (lane: number, width: number): number[] => {
+/** The values of the subgroup of `width` lanes that a lane is of. */
+const subgroupOf = (lane: number, width: number): number[] => {
   const first = lane - (lane % width);
   return [...values.subarray(first, first + width)];
 };
@@ -95,7 +96,12 @@ describeGpu("webgpu: lanes that exchange values", () => {
         "vec4f(total(value, lane), largest(value, lane), 0.0, 0.0)",
       );
       expect(reduced, `reduce, ${width} lanes`).toEqual(
-        lanes.map((lane) => [sum(teamOf(lane, width)), Math.max(...teamOf(lane, width)), 0, 0]),
+        lanes.map((lane) => [
+          sum(subgroupOf(lane, width)),
+          Math.max(...subgroupOf(lane, width)),
+          0,
+          0,
+        ]),
       );
       const four = await run(
         exchange,
@@ -104,7 +110,7 @@ describeGpu("webgpu: lanes that exchange values", () => {
       );
       expect(four, `sumFour, ${width} lanes`).toEqual(
         lanes.map((lane) => {
-          const total = sum(teamOf(lane, width));
+          const total = sum(subgroupOf(lane, width));
           return [total, 2 * total, -total, width];
         }),
       );
@@ -116,7 +122,7 @@ describeGpu("webgpu: lanes that exchange values", () => {
       "collected(given[lane - lane % 2u], lane)",
     );
     expect(collected, "collect").toEqual(
-      lanes.map((lane) => teamOf(lane, 8).filter((_, i) => i % 2 === 0)),
+      lanes.map((lane) => subgroupOf(lane, 8).filter((_, i) => i % 2 === 0)),
     );
   });
 

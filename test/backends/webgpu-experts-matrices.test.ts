@@ -27,7 +27,7 @@ const tokens = Array.from({ length: 56 }, (_, i) => (i < 38 ? 5 : (i * 7) % 32))
 
 /** Small, so that a software driver compiles it soon. */
 const usual: MatrixShape = {
-  ...{ ownOutputs: 2, ownTokens: 1, outputTeams: 1, tokenTeams: 2 },
+  ...{ ownOutputs: 2, ownTokens: 1, outputSubgroups: 1, tokenSubgroups: 2 },
   ...{ depth: 32, ahead: 2, cost: 1 },
 };
 
@@ -41,7 +41,7 @@ async function onMatrices(
   const backend = new WebGpuBackend(gpu, {
     tuning: {
       ...tuning,
-      several: { ...tuning.several, most: LEAST - 1 },
+      smallBatch: { ...tuning.smallBatch, most: LEAST - 1 },
       expertMatrices: { usual: shape, wide: shape },
     },
     matrixCalls: emulatedMatrices,
@@ -129,7 +129,7 @@ describeHalves("webgpu, experts on matrix units", () => {
   }, async () => {
     const routing = { gating: "softmax_chosen", normalise: false } as const;
     const options = { type: "mxfp4", bias: true, activation: "swiglu_oai", embed: 320 } as const;
-    const shape = { ...usual, outputTeams: 2, turns: 2, ahead: 1 };
+    const shape = { ...usual, outputSubgroups: 2, turns: 2, ahead: 1 };
     await expectSame({ ...options, inner: 160, routing }, shape);
   });
 

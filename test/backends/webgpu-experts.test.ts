@@ -122,11 +122,11 @@ describeGpu("webgpu, experts", () => {
     // 8 experts of 256 rows of 144 bytes.
     await expectSame({ type: "q4_0" }, { maxBindingBytes: 200_004 });
   });
-  test("teams that share rows, tiles of every size; experts that share matrices: a token may name one twice", async () => {
-    const several = { most: 16, rows: 4, tiles: [2, 4, 8] };
-    const shapeFor = () => ({ rows: 4, teams: 4, split: 2, ahead: 2 });
+  test("subgroups that share rows, tiles of every size; experts that share matrices: a token may name one twice", async () => {
+    const smallBatch = { most: 16, rows: 4, tiles: [2, 4, 8] };
+    const shapeFor = () => ({ rows: 4, subgroups: 4, split: 2, ahead: 2 });
     const options = { type: "q4_0", embed: 1216, sharing: 2 };
-    await expectSame(options, { tuned: { several, shapeFor } });
+    await expectSame(options, { tuned: { smallBatch, shapeFor } });
   });
 
   test("the same bits with experts in slots", async () => {

@@ -2,7 +2,7 @@
 // they cannot: a GPU that the processor plays runs as many of them at a time as it has threads, at most 32.
 
 import { expect, test } from "vitest";
-import { evenRoom } from "../../src/backends/backend.ts";
+import { evenCapacity } from "../../src/backends/backend.ts";
 import { type LayerDispatch, tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { MAP_READ, usage } from "../../src/backends/webgpu/usage.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
@@ -45,7 +45,7 @@ interface Context {
   readonly storageBuffers: number;
 }
 
-const usualShape = { rows: 4, teams: 2, split: 1, ahead: 1 };
+const usualShape = { rows: 4, subgroups: 2, split: 1, ahead: 1 };
 
 const short: Context = { blocks: 2, before: 1, attentionSize: 0, storageBuffers: 8 };
 /** Two parts, of which the second begins at position 256. */
@@ -80,7 +80,7 @@ class Compared {
       shapeFor: () => usualShape,
     };
     const backend = new WebGpuBackend(gpu, { tuning });
-    await backend.prepare(makePlan(graph, limits), evenRoom(blocks, dtypeByName(cache)!));
+    await backend.prepare(makePlan(graph, limits), evenCapacity(blocks, dtypeByName(cache)!));
     for (const weight of graph.weights) {
       const bytes = bytesOf(weight);
       await backend.upload(weight, async (target, at) => {
@@ -273,8 +273,8 @@ describeGpu("webgpu, a layer in one dispatch", () => {
   test("a token has the same bits in workgroups of any size", async () => {
     const compared = await Compared.open(llamaGraph("q4_0", 1, 8), short);
     const usual = await compared.logits(undefined);
-    for (const teams of [4, 8]) {
-      expect(await compared.logits(undefined, { ...usualShape, teams })).toEqual(usual);
+    for (const subgroups of [4, 8]) {
+      expect(await compared.logits(undefined, { ...usualShape, subgroups })).toEqual(usual);
     }
     compared.backend.dispose();
   }, 900_000);

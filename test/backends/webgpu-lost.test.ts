@@ -1,4 +1,5 @@
 // A GPU whose device is destroyed in the middle of a batch: requests that run, and those that follow.
+// Held against: the text of a model that was not lost.
 
 import { afterAll, beforeAll, test } from "vitest";
 import { describeGpu } from "../support/gpu.ts";

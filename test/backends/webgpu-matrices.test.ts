@@ -2,7 +2,7 @@
 // compared with the reference; and that a prompt has the same bits whatever else is in its batch.
 
 import { expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
@@ -19,12 +19,20 @@ import { Random } from "../support/random.ts";
 
 /** Small ones, which a software driver compiles in a second. */
 const matrices: readonly MatrixShape[] = [
-  { ownOutputs: 2, ownTokens: 1, outputTeams: 1, tokenTeams: 2, depth: 32, ahead: 2, cost: 1 },
   {
     ownOutputs: 2,
     ownTokens: 1,
-    outputTeams: 2,
-    tokenTeams: 1,
+    outputSubgroups: 1,
+    tokenSubgroups: 2,
+    depth: 32,
+    ahead: 2,
+    cost: 1,
+  },
+  {
+    ownOutputs: 2,
+    ownTokens: 1,
+    outputSubgroups: 2,
+    tokenSubgroups: 1,
     depth: 64,
     ahead: 4,
     turns: 2,
@@ -33,7 +41,7 @@ const matrices: readonly MatrixShape[] = [
 ];
 const f32 = dtypeByName("f32")!;
 const limits = { maxTokens: 160, maxOutputs: 4 };
-/** Columns of 128 are split between two groups of teams, of 160 they are not. */
+/** Columns of 128 are split between two groups of subgroups, of 160 they are not. */
 const [vocab, embed, hidden, heads, kvHeads] = [40, 128, 160, 4, 2];
 
 /** A layer whose matrices are of a type, two of them of another. */
@@ -101,7 +109,7 @@ async function run(
 ): Promise<Float32Array[]> {
   const each = 6;
   await backend.prepare(makePlan(graph, limits), {
-    ...evenRoom(4 * each, dtypeByName("f16")!),
+    ...evenCapacity(4 * each, dtypeByName("f16")!),
     tableLength: each,
   });
   for (const weight of graph.weights) {

@@ -82,7 +82,7 @@ test("a GPU without timestamp queries: whole batches, and a sentence", async () 
     sameBitsTokens: 1,
     best: [],
     bestOne: [],
-    flies: false,
+    looksAhead: false,
     keys: [],
   });
   const batch = new Batch({ maxTokens: 4, maxOutputs: 1 });

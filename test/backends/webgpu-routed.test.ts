@@ -47,7 +47,7 @@ async function expectSame(options: RoutedGraphOptions, tuned: Partial<Tuning> = 
   const tuning = { ...tuningFor(gpu.facts), ...tuned };
   const backend = new WebGpuBackend(gpu, { tuning });
   await loadSamples(backend, graph, limits);
-  expect(backend.sameBitsTokens).toBeGreaterThanOrEqual(tuning.several.most);
+  expect(backend.sameBitsTokens).toBeGreaterThanOrEqual(tuning.smallBatch.most);
   const one = new Batch(limits);
   one.add(0, 0, { blocks: Int32Array.of(0) }, true);
   const names = backend.kernelsOf(one, () => true).map(({ name }) => name);
@@ -83,8 +83,8 @@ describeGpu("webgpu, a layer's mixture of experts", () => {
     const options = { type: "mxfp4", bias: true, activation: "swiglu_oai", embed: 96 } as const;
     await expectSame({ ...options, inner: 160, routing });
   });
-  test("slots that are no power of two, another type for down, teams with many lanes", async () => {
-    const shapeFor = () => ({ rows: 4, teams: 8, split: 1, ahead: 2 });
+  test("slots that are no power of two, another type for down, subgroups with many lanes", async () => {
+    const shapeFor = () => ({ rows: 4, subgroups: 8, split: 1, ahead: 2 });
     const options = { type: "q4_0", downType: "q8_0", used: 3, embed: 320, inner: 96 };
     await expectSame(options, { shapeFor });
   });

@@ -3,7 +3,7 @@
 // sums through subgroups, shuffles are emulated, because software drivers have subgroups of 4 or 8 lanes.
 
 import { expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { fuse } from "../../src/backends/webgpu/fuse.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
@@ -13,7 +13,7 @@ import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Graph, Value, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
-import { teamGpu } from "../support/gpu-facts.ts";
+import { subgroupGpu } from "../support/gpu-facts.ts";
 import { Random } from "../support/random.ts";
 
 const f32 = dtypeByName("f32")!;
@@ -159,7 +159,7 @@ async function valuesOf(
   batches: readonly (readonly [number, number])[],
 ) {
   const limits = { maxTokens: 2 * LENGTH, maxOutputs: 2 * LENGTH };
-  await backend.prepare(makePlan(graph, limits), { ...evenRoom(4, f32), slots: 4 });
+  await backend.prepare(makePlan(graph, limits), { ...evenCapacity(4, f32), slots: 4 });
   for (const weight of graph.weights) {
     const bytes = bytesOf(weight);
     await backend.upload(weight, async (target, at) => {
@@ -265,7 +265,7 @@ describeGpu("scans on the GPU", () => {
         // Emulated shuffles need some of the workgroup memory.
         const facts = {
           ...opened.facts,
-          subgroups: teamGpu.subgroups,
+          subgroups: subgroupGpu.subgroups,
           workgroupStorageBytes: 16_384,
         };
         Object.defineProperty(opened, "facts", { value: facts });
@@ -284,7 +284,7 @@ describeGpu("scans on the GPU", () => {
 
 test("which nodes they compute as they read and store", () => {
   const names = (layer: string, storageBuffers: number) =>
-    fuse(graphOf(layer), { ...teamGpu, storageBuffers })
+    fuse(graphOf(layer), { ...subgroupGpu, storageBuffers })
       .map(({ nodes }) => nodes.map(({ name }) => name).join(" "))
       .filter((group) => group.includes(" "));
   expect(names("ssm_scan", 8)).toEqual(["conv conv_silu", "dt_soft x b c scan gated"]);

@@ -1,13 +1,14 @@
 // The check of subgroups when a device is opened (subgroup-probe.ts), on adapters that say 32 lanes and have 4 or 8: with their own
 // shuffles, and with some that are emulated, right and wrong.
+// Held against: adapters whose shuffles the test makes right or wrong.
 
 import { expect, test, vi } from "vitest";
+import { main } from "../../apps/cli/main.ts";
 import { GpuDevice } from "../../src/backends/webgpu/device.ts";
 import { probeSubgroups } from "../../src/backends/webgpu/subgroup-probe.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
-import { exchangeFor } from "../../src/backends/webgpu/wgsl/teams.ts";
+import { exchangeFor } from "../../src/backends/webgpu/wgsl/subgroups.ts";
 import { DeviceLostError } from "../../src/base/errors.ts";
-import { main } from "../../src/cli/main.ts";
 import { gpuInfo } from "../../src/index.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import type { GpuAccess } from "../../src/platform/platform.ts";

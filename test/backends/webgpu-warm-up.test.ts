@@ -71,7 +71,7 @@ describeGpu("a warm-up", () => {
         await transfer.readSlot(0, slot);
         expect(slot.every((value) => value === 0)).toBe(true);
       }
-      expect(backend.flight()).toEqual({ submitted: 0, dropped: 0 });
+      expect(backend.lookahead()).toEqual({ submitted: 0, dropped: 0 });
       expect(engine.status()).toMatchObject({ batches: 0, kvBlocksUsed: 0 });
       const together = prompts.map((tokens) => greedyTokens(engine, tokens, 6));
       texts.push(await Promise.all(together));
@@ -150,6 +150,7 @@ function parts(least: readonly number[], run: (batch: Batch) => void): WarmUpPar
     program,
     contextSize: 24,
     mostMs: 500,
+    onlyLargest: false,
     now: () => 0,
     run: async (batch) => run(batch),
   };
@@ -166,12 +167,18 @@ describe("batches of a warm-up", () => {
       seen.push(`${tokenCount}: ${outputCount} to ${last}, ${wholeCount} whole, ${blocks.join()}`);
     };
     const { sizes } = await warmUp(parts([1, 3, 40, 65], see));
-    expect(sizes).toEqual([1, 1, 3, 3, 40, 40]);
+    expect(sizes).toEqual([40, 64, 1, 1, 3, 3, 40, 40]);
     expect(seen.filter((_, i) => i % 2 === 0)).toEqual([
+      "40: 1 to 39, 1 whole, 0/0,1/1",
       "1: 1 to 0, 0 whole, 0/0",
       "3: 3 to 2, 0 whole, 0/0,1/1,0/2",
       "40: 1 to 39, 1 whole, 0/0,1/1",
     ]);
+  });
+
+  test("only the largest, and the one that its kernels are for from so many tokens on", async () => {
+    const { sizes } = await warmUp({ ...parts([1, 3, 40, 65], () => {}), onlyLargest: true });
+    expect(sizes).toEqual([40, 64]);
   });
 
   test("end with the one in which the time is over", async () => {
@@ -182,7 +189,7 @@ describe("batches of a warm-up", () => {
       clock += 200;
     });
     const { sizes, ms } = await warmUp({ ...slow, now: () => clock });
-    expect(counts).toEqual([1, 1, 2]);
+    expect(counts).toEqual([4, 1, 1]); // the largest batch would take too long
     expect({ sizes, ms }).toEqual({ sizes: counts, ms: 600 });
   });
 });

@@ -3,7 +3,7 @@
 
 import { expect, test } from "vitest";
 import { layOutWeights, stackable } from "../../src/backends/webgpu/weight-layout.ts";
-import { laneDotOf } from "../../src/backends/webgpu/wgsl/matmul-few.ts";
+import { laneDotOf } from "../../src/backends/webgpu/wgsl/matmul-gemv.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
 import type { Weight } from "../../src/graph/graph.ts";

@@ -3,7 +3,7 @@
 // (widened.test.ts has the CPU.)
 
 import { expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
@@ -15,7 +15,7 @@ import { makePlan } from "../../src/graph/plan.ts";
 import { type Model, type OpenOptions, open } from "../../src/index.ts";
 import { memorySource } from "../formats/support.ts";
 import { changedModel } from "../support/changed-model.ts";
-import { describeGpu, gpuBackend, notExactHere } from "../support/gpu.ts";
+import { describeGpu, gpuBackend } from "../support/gpu.ts";
 import { Random } from "../support/random.ts";
 import { tinyGguf } from "../support/tiny-file.ts";
 
@@ -46,7 +46,7 @@ function graphs(): { dense: Graph; experts: Graph } {
 }
 
 async function load(backend: Backend, graph: Graph): Promise<void> {
-  await backend.prepare(makePlan(graph, limits), evenRoom(1, f32));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(1, f32));
   for (const { name, shape, dtype } of graph.weights) {
     const random = new Random(name.length);
     const values = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, i) => {
@@ -109,11 +109,7 @@ describeGpu("the GPU", () => {
     backend.dispose();
   });
 
-  test("a text goes on with the CPU's bits, where kernels are exact, and it is said once", async ({
-    skip,
-  }) => {
-    const refusal = await notExactHere();
-    if (refusal !== undefined) skip(refusal);
+  test("a text goes on with the CPU's bits, where kernels are exact, and it is said once", async () => {
     const file = await overflowing();
     const logits = async (options: OpenOptions) => {
       const said: string[] = [];
@@ -132,9 +128,7 @@ describeGpu("the GPU", () => {
     expect(await logits({ gpuLayers: 2, exact: true })).toEqual(await logits({}));
   });
 
-  test("an embedding is computed again, too", async ({ skip }) => {
-    const refusal = await notExactHere();
-    if (refusal !== undefined) skip(refusal);
+  test("an embedding is computed again, too", async () => {
     const file = await overflowing();
     const vectors = async (options: OpenOptions) => {
       const said: string[] = [];

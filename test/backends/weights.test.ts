@@ -2,7 +2,7 @@
 // packed type and every target; and a table that is both embedding and output is in memory once.
 
 import { expect, test } from "vitest";
-import { evenRoom } from "../../src/backends/backend.ts";
+import { evenCapacity } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { Arena } from "../../src/backends/cpu/memory/arena.ts";
 import { Memories } from "../../src/backends/cpu/memory/memories.ts";
@@ -21,7 +21,7 @@ import { buildModel } from "../../src/models/build.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
 
 const targets = [
-  ...(["signed", "unsigned", "i7"] as const).map((dot4) =>
+  ...(["signed", "unsigned", "i7", "words"] as const).map((dot4) =>
     wasmTarget({ dot4, vectorRegisters: 16 }),
   ),
   ...Object.values(nativeTargets),
@@ -88,7 +88,7 @@ test("a read that fails fails the upload", async () => {
   const backend = new CpuBackend({ level: 3, threads: 1, startThread: undefined });
   const { graph } = buildModel(tinyModel());
   const f32 = dtypeByName("f32")!;
-  backend.prepare(makePlan(graph, { maxTokens: 4, maxOutputs: 4 }), evenRoom(1, f32));
+  backend.prepare(makePlan(graph, { maxTokens: 4, maxOutputs: 4 }), evenCapacity(1, f32));
   const failing = backend.upload(graph.weights[0]!, async () => {
     throw new RangeError("no such bytes");
   });
@@ -100,7 +100,7 @@ test("a tied table of embeddings is in memory once", () => {
   const model = tinyModel({ weightType: "f16" });
   const { graph } = buildModel(model); // tinyModel leaves the output matrix out
   const backend = new CpuBackend({ level: 3, threads: 1, startThread: undefined });
-  const kv = evenRoom(1, dtypeByName("f32")!);
+  const kv = evenCapacity(1, dtypeByName("f32")!);
   const need = backend.measure(makePlan(graph, { maxTokens: 4, maxOutputs: 4 }), kv);
   const inFile = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
   const padding = 64 * graph.weights.length;

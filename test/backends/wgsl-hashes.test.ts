@@ -3,7 +3,7 @@
 
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
-import { evenRoom } from "../../src/backends/backend.ts";
+import { evenCapacity } from "../../src/backends/backend.ts";
 import { layOut } from "../../src/backends/webgpu/buffers.ts";
 import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
 import { lowerPlan, lowerPlanExactly } from "../../src/backends/webgpu/program.ts";
@@ -13,7 +13,7 @@ import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import type { ModelHeader } from "../../src/models/arch.ts";
 import { buildModel } from "../../src/models/build.ts";
-import { plainGpu, teamGpu } from "../support/gpu-facts.ts";
+import { plainGpu, subgroupGpu } from "../support/gpu-facts.ts";
 import { plainMetadata } from "../support/tiny-engine.ts";
 
 const plain = {
@@ -22,11 +22,11 @@ const plain = {
   maxBindingBytes: 2 ** 31,
   storageBuffers: 10,
 };
-const teams = { ...teamGpu, storageBuffers: 10 };
+const subgroups = { ...subgroupGpu, storageBuffers: 10 };
 const gpus: readonly { name: string; facts: GpuFacts }[] = [
   { name: "plain", facts: plain },
-  { name: "subgroups", facts: teams },
-  { name: "matrix units", facts: { ...teams, subgroupMatrix: true } },
+  { name: "subgroups", facts: subgroups },
+  { name: "matrix units", facts: { ...subgroups, subgroupMatrix: true } },
 ];
 
 /** Two layers of a model whose matrices are all of a type: sizes that every block fits. */
@@ -76,7 +76,7 @@ test.each(gpus)("$name", async ({ name, facts }) => {
     for (const { name: type } of types) {
       const { graph } = buildModel(modelOf(type, architecture));
       const plan = makePlan(graph, { maxTokens: 64, maxOutputs: 8 });
-      const layout = layOut(plan, evenRoom(8, dtypeByName("f16")!), facts);
+      const layout = layOut(plan, evenCapacity(8, dtypeByName("f16")!), facts);
       const counted = (["groups", "nodes"] as const).map((by) => {
         const kernels = lowerPlan(facts, layout, tuning, calls, by).flatMap((part) => part.kernels);
         const hash = createHash("sha256");
@@ -90,7 +90,11 @@ test.each(gpus)("$name", async ({ name, facts }) => {
   await expect(`${lines.join("\n")}\n`).toMatchFileSnapshot(file);
 });
 
-test.each([true, false])("exact, fused: %s", async (fused) => {
+test.each([
+  ["exact", true, true],
+  ["exact-unfused", false, true],
+  ["exact-error-free", true, false],
+])("%s", async (name, fused, deviceFuses) => {
   const facts = { ...plain, packedDots: true };
   const lines = allDTypes()
     .map(({ name }) => name)
@@ -99,13 +103,13 @@ test.each([true, false])("exact, fused: %s", async (fused) => {
     .map((type) => {
       const { graph } = buildModel(modelOf(type, "llama"));
       const plan = makePlan(graph, { maxTokens: 64, maxOutputs: 8 });
-      const layout = layOut(plan, evenRoom(8, dtypeByName("f16")!), facts, true);
-      const parts = lowerPlanExactly(facts, layout, { fused, lanes: () => 4 });
+      const layout = layOut(plan, evenCapacity(8, dtypeByName("f16")!), facts, true);
+      const parts = lowerPlanExactly(facts, layout, { fused, deviceFuses, lanes: () => 4 });
       const hash = createHash("sha256");
       for (const { code } of parts.flatMap(({ kernels }) => kernels)) hash.update(code);
       return `${type}: ${parts.length} nodes, ${hash.digest("hex").slice(0, 16)}`;
     });
-  const file = `data/wgsl-hashes/exact${fused ? "" : "-unfused"}.txt`;
+  const file = `data/wgsl-hashes/${name}.txt`;
   await expect(`${lines.join("\n")}\n`).toMatchFileSnapshot(file);
 });
 
@@ -121,13 +125,13 @@ function bareMatrices(code: string): string[] {
   return found;
 }
 
-// WGSL sets them to 0 in each turn of a loop, Dawn only in the first (docs/gpu.md). Emulated matrix units do as WGSL says.
+// WGSL sets them to 0 in each turn of a loop, Dawn only in the first (docs/journal/gpu-kernels.md). Emulated matrix units do as WGSL says.
 test("a matrix that is declared in a loop has a value", () => {
   expect(bareMatrices("fn main() { var a: Sums; for (;;) { var b: Sums; } }")).toHaveLength(1);
   const { facts } = gpus.at(-1)!;
   const { graph } = buildModel(modelOf("q4_0", "llama"));
   const plan = makePlan(graph, { maxTokens: 512, maxOutputs: 8 });
-  const layout = layOut(plan, evenRoom(8, dtypeByName("f16")!), facts);
+  const layout = layOut(plan, evenCapacity(8, dtypeByName("f16")!), facts);
   const parts = lowerPlan(facts, layout, tuningFor(facts), namedCalls, "groups");
   const onMatrices = parts
     .flatMap(({ kernels }) => kernels)
@@ -168,7 +172,7 @@ test("no kernel stores a part of a vector that lanes share", () => {
       const { graph } = buildModel(modelOf(type, "llama"));
       const plan = makePlan(graph, { maxTokens: 512, maxOutputs: 8 });
       for (const kv of ["f32", "f16", "q8_0", "q4_0"]) {
-        const layout = layOut(plan, evenRoom(8, dtypeByName(kv)!), facts);
+        const layout = layOut(plan, evenCapacity(8, dtypeByName(kv)!), facts);
         for (const by of ["groups", "nodes"] as const) {
           const parts = lowerPlan(facts, layout, tuningFor(facts), calls, by);
           for (const { code, name } of parts.flatMap(({ kernels }) => kernels)) {

@@ -3,7 +3,7 @@
 // recorded with its names. Values may be as large as float32 allows. What is infinite or NaN before stays so.
 
 import { describe, expect, test } from "vitest";
-import { type Backend, evenRoom, type Widened } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity, type Widened } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import type { CpuOptions } from "../../src/backends/cpu/cpu-options.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
@@ -34,7 +34,7 @@ const rows = Array.from({ length: vocab }, (_, t) => {
 });
 
 const random = new Random(99);
-const matrix = Float32Array.from({ length: n * k }, () => f16ToF32[f32ToF16(random.normal())]!);
+const matrix = Float32Array.from({ length: n * k }, () => f16ToF32(f32ToF16(random.normal())));
 
 function graphOf(type: string): Graph {
   const g = new GraphBuilder();
@@ -45,7 +45,7 @@ function graphOf(type: string): Graph {
 
 async function load(backend: Backend, type: string, table: readonly Float32Array[] = rows) {
   const graph = graphOf(type);
-  await backend.prepare(makePlan(graph, limits), evenRoom(1, f32));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(1, f32));
   for (const weight of graph.weights) {
     const values =
       weight.name === "w" ? matrix : Float32Array.from(table.flatMap((row) => [...row]));
@@ -98,7 +98,7 @@ const backends: [name: string, make: () => Backend][] = [
 function expected(token: number): number[] {
   const row = rows[token]!;
   const isWide = [3, 6, 7].includes(token);
-  const x = isWide ? row : row.map((value) => f16ToF32[f32ToF16(value)]!);
+  const x = isWide ? row : row.map((value) => f16ToF32(f32ToF16(value)));
   return Array.from({ length: n }, (_, o) =>
     x.reduce((sum, value, i) => sum + value * matrix[o * k + i]!, 0),
   );
@@ -160,7 +160,7 @@ test("experts: each slot's row by itself", async () => {
   const out = g.matmulId(inner, routes, down, "out"); // [tokens, slots * k]
   const graph = g.finish({ hidden: g.select(g.combine(out, routes, "combined"), "hidden") });
   const hidden = async (backend: Backend) => {
-    await backend.prepare(makePlan(graph, limits), evenRoom(1, f32));
+    await backend.prepare(makePlan(graph, limits), evenCapacity(1, f32));
     for (const weight of graph.weights) {
       const source = new Random(weight.name.length);
       // The second expert's results are large, the first one's are not.

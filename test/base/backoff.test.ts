@@ -1,4 +1,5 @@
 // Waits between tries: how they grow, when they end, what stops them. With a clock that the test turns.
+// Held against: the delays written here.
 
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { Backoff, pause, poll, retry } from "../../src/base/backoff.ts";

@@ -1,4 +1,5 @@
 // CRC-32 as zlib computes it.
+// Held against: node:zlib.
 
 import { crc32 as zlibCrc32 } from "node:zlib";
 import { expect, test } from "vitest";

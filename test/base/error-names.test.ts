@@ -3,11 +3,11 @@
 import { describe, expect, test } from "vitest";
 import * as errors from "../../src/base/errors.ts";
 import * as lantern from "../../src/index.ts";
-import { sourceFiles } from "../rules/scan.ts";
+import { programFolders, sourceFiles } from "../rules/scan.ts";
 
 /** Every class of the sources that is a LanternError: its name and body. */
 function errorClasses(): { name: string; body: string }[] {
-  const files = ["src", "web/src"].flatMap((folder) => sourceFiles(folder));
+  const files = sourceFiles(...programFolders, "apps/web/src");
   const classes = files.flatMap(({ text }) =>
     [...text.matchAll(/class (\w+) extends (\w+) \{(.*?)\n?\}\n/gs)].map(([, name, of, body]) => ({
       name: name!,

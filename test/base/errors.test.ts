@@ -2,8 +2,8 @@
 
 import { describe, expect, test } from "vitest";
 import * as z from "zod";
+import { errorToFacts, factsToError } from "../../src/base/error-facts.ts";
 import { detailsOf, messageOf, SourceError, UsageError } from "../../src/base/errors.ts";
-import { errorToFacts, factsToError } from "../../src/engine/protocol.ts";
 
 /** As promises of NATS's client reject when the connection is lost. */
 function withoutStack(message = ""): Error {

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { messageOf } from "../../src/base/errors.ts";
 import { checkOptionNames, unknownName } from "../../src/base/options.ts";
 import * as lantern from "../../src/index.ts";
-import { sourceFiles } from "../rules/scan.ts";
+import { programFolders, sourceFiles } from "../rules/scan.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 
 const wrong = { tread: 1 };
@@ -90,7 +90,7 @@ test("whatever was thrown has a message", () => {
 });
 
 test("there is one of each", () => {
-  const sources = sourceFiles("src");
+  const sources = sourceFiles(...programFolders);
   const holding = (pattern: RegExp) =>
     sources.filter(({ text }) => pattern.test(text)).map(({ path }) => path);
   expect(holding(/unknown option "\$/)).toEqual([]);

@@ -3,8 +3,8 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Batch } from "../../src/batch/batch.ts";
-import { BatchStore } from "../../src/batch/store.ts";
+import type { Batch } from "../../apps/batch/batch.ts";
+import { BatchStore } from "../../apps/batch/store.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
 import { nodeFileFolder } from "../../src/platform/node-file-folder.ts";
 

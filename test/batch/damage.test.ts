@@ -1,4 +1,5 @@
 // Rows of batches that are not as they were written are named.
+// Held against: rows that the test has damaged.
 
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";

@@ -1,8 +1,8 @@
 // Lines of an input file: however its bytes are cut, whatever they are.
 
 import { describe, expect, test } from "vitest";
-import { batchLimits } from "../../src/batch/batch.ts";
-import { orderKey, parseLine, type RawLine, rawLines } from "../../src/batch/lines.ts";
+import { batchLimits } from "../../apps/batch/batch.ts";
+import { orderKey, parseLine, type RawLine, rawLines } from "../../apps/batch/lines.ts";
 
 async function linesIn(pieces: readonly (string | Uint8Array)[]): Promise<RawLine[]> {
   const utf8 = new TextEncoder();

@@ -1,11 +1,12 @@
 // The input of `lantern batch`: a first line of any length is read in one pass (looking again at all of it for each piece took minutes),
 // and an interrupt ends the reading where it is.
+// Held against: routes and errors of lines written here.
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { openLocalBatch } from "../../src/batch/local-batch.ts";
+import { openLocalBatch } from "../../apps/batch/local-batch.ts";
 import { hashedInput } from "../../src/platform/node-batch.ts";
 import { batchPlace } from "./batch-store.ts";
 

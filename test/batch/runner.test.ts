@@ -1,9 +1,9 @@
 // Batches from their file to their output: every line exactly once, whatever fails in between.
 
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { type Batch, batchLimits, endStates, type OutputLine } from "../../src/batch/batch.ts";
-import { type Answerer, BatchRunner } from "../../src/batch/runner.ts";
-import type { BatchStore } from "../../src/batch/store.ts";
+import { type Batch, batchLimits, endStates, type OutputLine } from "../../apps/batch/batch.ts";
+import { type Answerer, BatchRunner } from "../../apps/batch/runner.ts";
+import type { BatchStore } from "../../apps/batch/store.ts";
 import { StorageError } from "../../src/platform/database.ts";
 import {
   type BatchPlaceOfTests,

@@ -10,7 +10,7 @@ import { describeBrowser, liveWorkers } from "./chromium.ts";
 import { launchBrowser } from "./launch.ts";
 import { buildSite, SiteServer } from "./site.ts";
 
-const dist = "/node_modules/lantern/dist";
+const dist = "/node_modules/lantern/dist/src";
 const prompt = "Once upon a time";
 /** Chromium takes its time to end a worker. */
 const patience = { timeout: 120_000 };

@@ -1,11 +1,12 @@
-// docs/browser.md does what it says: its page tells Node's story from a development server, from a bundle and from plain
+// docs/library/browser.md does what it says: its page tells Node's story from a development server, from a bundle and from plain
 // files, each made as the document says.
 
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
 import type { Browser } from "playwright-core";
 import { build, createServer } from "vite";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -16,11 +17,11 @@ import { launchBrowser } from "./launch.ts";
 import { buildSite, SiteServer } from "./site.ts";
 
 const document = readFileSync(
-  fileURLToPath(new URL("../../docs/browser.md", import.meta.url)),
+  fileURLToPath(new URL("../../docs/library/browser.md", import.meta.url)),
   "utf8",
 );
 
-describeBrowser("docs/browser.md", () => {
+describeBrowser("docs/library/browser.md", () => {
   let site: ReturnType<typeof buildSite>;
   let file: Awaited<ReturnType<typeof tinyFile>>;
   let browser: Browser;
@@ -96,9 +97,29 @@ describeBrowser("docs/browser.md", () => {
     expect(code).not.toMatch(/["']node:|huggingface\.co/);
     const loaded = new Set(requests.filter((path) => path.startsWith("/assets/")));
     expect([...loaded].filter((path) => /external|measure/.test(path))).toEqual([]);
-    const kB = (names: Iterable<string>) =>
-      [...names].reduce((sum, name) => sum + statSync(join(folder, name)).size, 0) / 1000;
-    console.log(`bundle: ${kB(built).toFixed(0)} kB, of which ${kB(loaded).toFixed(0)} kB loaded`);
+    // Its sizes are those of the table.
+    const server = await SiteServer.start(folder, { isolated: true });
+    const page = await browser.newPage();
+    await page.goto(server.url);
+    const atFirst = new Set(server.requests.filter((path) => loaded.has(path)));
+    await page.close();
+    await server.stop();
+    const kB = (names: Iterable<string>, of: (file: Buffer) => number): number => {
+      const bytes = [...names].map((name) => of(readFileSync(join(folder, name))));
+      return Math.round(bytes.reduce((sum, one) => sum + one, 0) / 1000);
+    };
+    const table = [...document.matchAll(/^\|.*\| (\d+) \| (\d+) \|$/gm)].map(([, ...row]) =>
+      row.map(Number),
+    );
+    const measured = [atFirst, [...loaded].filter((name) => !atFirst.has(name))].map((names) => [
+      kB(names, (file) => file.length),
+      kB(names, (file) => gzipSync(file).length),
+    ]);
+    const text = `the table says ${JSON.stringify(table)}, it is ${JSON.stringify(measured)}`;
+    expect(table, text).toHaveLength(2);
+    for (const [at, said] of table.flat().entries()) {
+      expect(Math.abs(said - measured.flat()[at]!), text).toBeLessThan(0.03 * said);
+    }
   });
 
   test("the same page on plain files, without a bundler", async () => {

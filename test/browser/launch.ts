@@ -40,10 +40,13 @@ const webgpuFlags = [
 
 export async function launchBrowser({
   webgpu = false,
+  more = [],
 }: {
   webgpu?: boolean;
+  /** Flags of this browser alone. */
+  more?: readonly string[];
 } = {}): Promise<Browser> {
-  const args = [...flags, ...(webgpu ? webgpuFlags : ["--disable-gpu"])];
+  const args = [...flags, ...(webgpu ? webgpuFlags : ["--disable-gpu"]), ...more];
   const options = { executablePath: chromiumPath!, args, timeout: patienceMs };
   const browser = await chromium.launch(options);
   const newContext = browser.newContext.bind(browser);

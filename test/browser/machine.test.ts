@@ -1,5 +1,6 @@
 // This machine measured from a page: on all threads where the page is cross-origin isolated, on one where it is not;
 // remembered by the site, and shown beside the speed of a generation.
+// Held against: the notes and limits of the same page.
 
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";

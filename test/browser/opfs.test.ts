@@ -1,5 +1,6 @@
 // Stored state in a browser's own file system: after the page was reloaded, a text goes on from what was computed before, and is the
 // text that Node gives without any copies. Two pages share a folder; what is stored is listed and cleared.
+// Held against: Node's text.
 
 import type { Browser, BrowserContext, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";

@@ -7,7 +7,6 @@ import {
   type Line,
   reportText,
   runRounds,
-  type Side,
   type Speed,
 } from "../../bench/side-by-side.ts";
 
@@ -15,15 +14,14 @@ import {
 function comparison(disturbedRounds: readonly number[]) {
   const turns: string[] = [];
   let round = -1;
-  const side = (name: string, speed: Speed): Side<number> => ({
+  const side = (name: string, speed: Speed) => ({
     name,
-    samples: [],
-    measure: async (input) => {
+    measure: async (input: number) => {
       turns.push(`${name} ${input}`);
       return speed;
     },
   });
-  const sides: [Side<number>, Side<number>] = [
+  const sides = [
     side("ours", { prompt: 300, generation: 30 }),
     side("theirs", { prompt: 100, generation: 20 }),
   ];
@@ -34,52 +32,49 @@ function comparison(disturbedRounds: readonly number[]) {
   let inputs = 0;
   const run = (force: boolean) =>
     runRounds(sides, () => inputs++, watch, { repetitions: 2, force, onRound: () => {} });
-  return { turns, sides, run };
+  return { turns, run };
 }
 
-const options = { facts: "here", promptTokens: 8, generatedTokens: 4, repetitions: 2 };
-
-const lineOf = (sides: Line["sides"], disturbed: string | undefined): Line => ({
-  model: "m.gguf",
-  threads: 2,
-  sides,
-  disturbed,
+const options = { prompt: 8, predict: 4, repetitions: 2 };
+const lineOf = (measured: Pick<Line, "sides" | "disturbed">): Line => ({
+  ...{ model: "m.gguf", threads: 2, ...measured },
 });
 
 test("both get the same input, and take turns in going first", async () => {
-  const { turns, sides, run } = comparison([]);
-  expect(await run(false)).toBeUndefined();
+  const { turns, run } = comparison([]);
+  const measured = await run(false);
+  expect(measured.disturbed).toBeUndefined();
   expect(turns).toEqual(["ours 0", "theirs 0", "theirs 1", "ours 1"]);
-  const text = reportText([lineOf(sides, undefined)], {
-    ...options,
-    force: false,
-    markdown: true,
-  });
-  expect(text).toContain("| m.gguf | 2 | 300 | 100 | 3.00 | 30.0 | 20.0 | 1.50 |");
+  const flags = { ...options, force: false, markdown: true };
+  expect(reportText([lineOf(measured)], "here", flags)).toContain(
+    "| m.gguf | 2 | 300 | 100 | 3.00 | 30.0 | 20.0 | 1.50 |",
+  );
 });
 
 test("a disturbed round is measured again", async () => {
-  const { turns, sides, run } = comparison([0]);
-  expect(await run(false)).toBeUndefined();
+  const { turns, run } = comparison([0]);
+  const { disturbed, sides } = await run(false);
+  expect(disturbed).toBeUndefined();
   expect(turns).toHaveLength(6);
   expect(sides.map(({ samples }) => samples.length)).toEqual([2, 2]);
 });
 
 test("what is never quiet gets no ratio, unless it is forced", async () => {
   const always = [0, 1, 2, 3, 4];
-  const { turns, sides, run } = comparison(always);
-  expect(await run(false)).toBe("a neighbour");
+  const { turns, run } = comparison(always);
+  const measured = await run(false);
+  expect(measured.disturbed).toBe("a neighbour");
   expect(turns).toHaveLength(8); // two rounds thrown away, two kept
-  const lines = [lineOf(sides, "a neighbour")];
-  expect(reportText(lines, { ...options, force: false, markdown: false })).toContain(
+  const lines = [lineOf(measured)];
+  expect(reportText(lines, "here", { ...options, force: false, markdown: false })).toContain(
     "not reported: a neighbour",
   );
   expect(JSON.parse(jsonText(lines, "here", false)).results[0].ratio).toBeNull();
 
   const forced = comparison(always);
-  expect(await forced.run(true)).toBe("a neighbour");
+  expect((await forced.run(true)).disturbed).toBe("a neighbour");
   expect(forced.turns).toHaveLength(4);
-  const text = reportText(lines, { ...options, force: true, markdown: false });
+  const text = reportText(lines, "here", { ...options, force: true, markdown: false });
   expect(text).toContain("3.00*");
   expect(text).toContain("* The machine was busy: a neighbour.");
 });

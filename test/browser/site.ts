@@ -24,7 +24,7 @@ declare global {
 
 /** The page: window.lantern is the public API. */
 const page = `<!doctype html><title>Lantern</title><input type="file">
-<script type="module">window.lantern = await import("/node_modules/lantern/dist/index.js");</script>`;
+<script type="module">window.lantern = await import("/node_modules/lantern/dist/src/index.js");</script>`;
 
 const types: Readonly<Record<string, string>> = {
   ".js": "text/javascript",

@@ -1,5 +1,6 @@
 // A model on WebGPU in a browser: the engine's worker finds navigator.gpu and computes what the processor computes in Node.
 // On Chromium's software adapter, which compiles slowly: few shapes, few tokens.
+// Held against: Node's text on the processor.
 
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";

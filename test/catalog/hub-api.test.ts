@@ -1,4 +1,5 @@
 // The hub's HTTP API: pages of lists, strange answers, and whom the token is told.
+// Held against: a hub on this machine, whose answers the test gives.
 
 import { expect, test } from "vitest";
 import { fileDownloadInfo, HubApiError, listFiles, listModels } from "../../src/catalog/hub-api.ts";

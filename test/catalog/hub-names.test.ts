@@ -1,4 +1,5 @@
 // What users type and paste for a model of the hub, and which file of a repository is taken.
+// Held against: names and files written here.
 
 import { describe, expect, test } from "vitest";
 import {

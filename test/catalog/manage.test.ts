@@ -241,6 +241,14 @@ describe("remove", () => {
   });
 });
 
+test("what Lantern itself keeps where one folder is named for everything is no model", async () => {
+  await mkdir(join(cache, "native"));
+  await writeFile(join(cache, "native", "kernels-x64-avx2.bin"), noise(10));
+  await writeFile(join(cache, "mine.bin"), noise(10));
+  const files = (await listModels(platform)).flatMap((listing) => listing.files);
+  expect(files).toEqual(["mine.bin"]);
+});
+
 test("of changes that follow each other quickly the last one counts, and the record is always whole", async () => {
   let slow = 40;
   const writeText: DownloadPlatform["writeText"] = async (path, text) => {

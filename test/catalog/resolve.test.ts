@@ -1,4 +1,5 @@
 // Names, paths and near misses; the listing; where the cache is; the catalog's own consistency.
+// Held against: names and paths written here.
 
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";

@@ -1,6 +1,7 @@
 // Formats of answers for tests: reasoning between <think> and </think>, calls as JSON objects between marks.
 
-import { type AnswerFormat, plainJson } from "../../src/chat/answer/format.ts";
+import type { AnswerFormat } from "../../src/api/answer-format.ts";
+import { plainJson } from "../../src/chat/answer/plain-json.ts";
 
 export function jsonFormat(start: string, end: string, gap: string): AnswerFormat {
   return {

@@ -1,13 +1,14 @@
 // llama.cpp's tests beside test-chat.cpp, as facts (sibling-vectors.json): what is read in answers of given formats, which marks
 // templates have, and when the end of reasoning is forced. What those files test of llama.cpp's own classes (combinators of its
 // parser, diffs of renderings, the text of its grammars) is no fact about answers and is not here.
+// Held against: llama.cpp's vectors.
 
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
+import type { AnswerFormat, AnswerTool } from "../../src/api/answer-format.ts";
 import type { RenderedPrompt } from "../../src/base/rendered-prompt.ts";
 import { AnswerReader } from "../../src/chat/answer/answer-reader.ts";
 import { deriveAnswerFormat } from "../../src/chat/answer/derive.ts";
-import type { AnswerFormat, AnswerTool } from "../../src/chat/answer/format.ts";
 import type { AnswerPart } from "../../src/chat/answer/sink.ts";
 import { ChatTemplate } from "../../src/chat/template.ts";
 import { ReasoningBudget } from "../../src/engine/reasoning-budget.ts";

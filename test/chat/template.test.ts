@@ -1,4 +1,5 @@
 // Chat templates: all real ones render; some renderings are known by heart.
+// Held against: renderings written here.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";

@@ -1,8 +1,9 @@
 // Grammars of tool calls: what models write in llama.cpp's test vectors is allowed, and what would be no call of these tools is not.
+// Held against: llama.cpp's vectors.
 
 import { describe, expect, it } from "vitest";
+import type { AnswerFormat, AnswerTool } from "../../src/api/answer-format.ts";
 import { AnswerReader } from "../../src/chat/answer/answer-reader.ts";
-import type { AnswerFormat, AnswerTool } from "../../src/chat/answer/format.ts";
 import { toolGrammar } from "../../src/chat/answer/grammar/tool-grammar.ts";
 import { type Grammar, GrammarCompiler } from "../../src/grammar/grammar.ts";
 import type { Tokenizer } from "../../src/tokenizers/tokenizer.ts";

@@ -1,9 +1,9 @@
 // llama.cpp's test vectors (answer-vectors.json): answers, the templates of their models, and what is read in them.
 
 import { readFileSync } from "node:fs";
+import type { AnswerFormat } from "../../src/api/answer-format.ts";
 import { type AnswerStart, promptEnd } from "../../src/chat/answer/answer-reader.ts";
 import { deriveAnswerFormat } from "../../src/chat/answer/derive.ts";
-import type { AnswerFormat } from "../../src/chat/answer/format.ts";
 import { ChatTemplate, type TemplateMessage } from "../../src/chat/template.ts";
 import { sharedPath } from "../support/shared.ts";
 

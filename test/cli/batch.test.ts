@@ -1,4 +1,5 @@
 // lantern batch: from a file to a file, interrupted and killed in between; and the batches of a server.
+// Held against: the lines of the input, and a server's own answers.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -7,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { nodeFileFolder } from "../../src/platform/node-file-folder.ts";

@@ -4,8 +4,9 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { percentile, promptSource } from "../../src/cli/bench/users.ts";
-import { main } from "../../src/cli/main.ts";
+import { promptSource } from "../../apps/cli/bench/users.ts";
+import { main } from "../../apps/cli/main.ts";
+import { quantile } from "../../src/base/measure.ts";
 import { type LimitsReport, limits } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { madeUpMachine, rememberMadeUpMachine } from "../support/measured-machine.ts";
@@ -216,8 +217,8 @@ describe("a server of others", () => {
 
 test("percentiles, and prompts that are never the same", () => {
   const values = Array.from({ length: 100 }, (_, i) => i + 1);
-  expect([0.5, 0.99].map((share) => percentile(values, share))).toEqual([50, 99]);
-  expect(percentile([7], 0.5)).toBe(7);
+  expect([0.5, 0.99].map((share) => quantile(values, share))).toEqual([50, 99]);
+  expect(quantile([7], 0.5)).toBe(7);
   const prompts = promptSource();
   expect(prompts({ words: 5 }).split(" ")).toHaveLength(5);
   expect(prompts({ words: 8 })).not.toBe(prompts({ words: 8 }));

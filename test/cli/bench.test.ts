@@ -1,12 +1,14 @@
 // lantern bench: what it takes and what it prints. Which numbers come out is the machine's business, and no time is
 // asserted here.
+// Held against: the lines that the test expects, without their numbers.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { contextFor, tokenSource } from "../../apps/cli/bench/measure.ts";
+import { bestOptLevel } from "../../apps/cli/bench/options.ts";
+import { renderTable } from "../../apps/cli/bench/render.ts";
+import { main } from "../../apps/cli/main.ts";
 import { othersCores } from "../../src/base/machine-load.ts";
-import { contextFor, summarize, tokenSource } from "../../src/cli/bench/measure.ts";
-import { bestOptLevel } from "../../src/cli/bench/options.ts";
-import { renderTable } from "../../src/cli/bench/render.ts";
-import { main } from "../../src/cli/main.ts";
+import { summarize } from "../../src/base/measure.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { FakeTerminal } from "./fake-terminal.ts";
@@ -247,7 +249,9 @@ describe("matmul", () => {
       expect(out).toMatch(new RegExp(`^opt level ${level} +[\\d.]+ +[\\d.]+$`, "m"));
     }
     expect(out).toMatch(new RegExp(`^opt level ${best} : 1 +[\\d.]+x +[\\d.]+x$`, "m"));
-    expect(out).toMatch(/^opt level 1, q4_1: every op: plain TypeScript/m);
+    expect(out).toMatch(
+      /^opt level 1, q4_1: .*: scalar_rows \(rows of q4_1 unpacked one by one\)/m,
+    );
   });
 
   test("--tile: a table of register tiles, rows down and tokens across", async () => {
@@ -285,7 +289,7 @@ describe("matmul", () => {
     expect(out).toContain("Not measured: 4 threads (this machine has 2 cores");
     const bar = (type: string, least: number) =>
       new RegExp(
-        `^${type}, 1 thread: opt level 3 must be at least ${least}x opt level 1: [\\d.]+x, (pass|fail)$`,
+        `^${type}, 1 thread: opt level [34] must be at least ${least}x opt level 1: [\\d.]+x, (pass|fail)$`,
         "m",
       );
     expect(out).toMatch(bar("f32", 35));

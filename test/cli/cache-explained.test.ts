@@ -1,7 +1,8 @@
 // The sentences of --explain about the cache.
+// Held against: sentences written here.
 
 import { expect, test } from "vitest";
-import { cachePlan, promptCache } from "../../src/cli/cache-explained.ts";
+import { cachePlan, promptCache } from "../../apps/cli/cache-explained.ts";
 import type { CacheStatus, Timings } from "../../src/index.ts";
 
 const cache: CacheStatus = {

@@ -1,8 +1,9 @@
 // lantern chat --tools and --mcp with real servers: the flags, and the processes that are started and ended.
+// Held against: the calls that a real MCP server got.
 
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { hasMcpSdk, noMcpSdk } from "../support/mcp-sdk.ts";
 import { tinyFile } from "../support/tiny-file.ts";

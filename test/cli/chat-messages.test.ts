@@ -1,10 +1,10 @@
 // What `lantern chat` takes as a message and what as a command, and what it keeps of what was typed. The model is scripted.
 
 import { expect, test } from "vitest";
-import { ChatRepl } from "../../src/cli/chat-repl.ts";
-import type { CliContext } from "../../src/cli/command.ts";
-import { IdleWork } from "../../src/cli/idle-work.ts";
-import { palette } from "../../src/cli/text.ts";
+import { ChatRepl } from "../../apps/cli/chat-repl.ts";
+import type { CliContext } from "../../apps/cli/command.ts";
+import { IdleWork } from "../../apps/cli/idle-work.ts";
+import { palette } from "../../apps/cli/text.ts";
 import { type ModelInfo, SourceError } from "../../src/index.ts";
 import { interrupted } from "../../src/platform/node-cli.ts";
 import type { RawListener, RawTerminal } from "../../src/platform/node-raw-terminal.ts";

@@ -2,13 +2,13 @@
 // calls what a test wants; chat-mcp.test.ts has real servers.
 
 import { describe, expect, test } from "vitest";
-import { ChatRepl } from "../../src/cli/chat-repl.ts";
-import { ChatTools, type ToolFlags } from "../../src/cli/chat-tools.ts";
-import type { CliContext } from "../../src/cli/command.ts";
-import { IdleWork } from "../../src/cli/idle-work.ts";
-import { palette } from "../../src/cli/text.ts";
+import { ChatRepl } from "../../apps/cli/chat-repl.ts";
+import { ChatTools, type ToolFlags } from "../../apps/cli/chat-tools.ts";
+import type { CliContext } from "../../apps/cli/command.ts";
+import { IdleWork } from "../../apps/cli/idle-work.ts";
+import { palette } from "../../apps/cli/text.ts";
+import type { McpServers } from "../../apps/mcp/servers.ts";
 import type { ModelInfo } from "../../src/index.ts";
-import type { McpServers } from "../../src/mcp/servers.ts";
 import { interrupted } from "../../src/platform/node-cli.ts";
 import { callText, type Line, scriptedChat } from "../support/tool-chat.ts";
 import { FakeTerminal } from "./fake-terminal.ts";

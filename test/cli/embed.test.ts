@@ -1,7 +1,8 @@
 // lantern embed and lantern rerank: their formats, where texts come from, and what an encoder answers to other commands.
+// Held against: the public API's numbers.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import { cosineSimilarity, type Model, open } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { tinyEncoder } from "../support/tiny-encoder.ts";

@@ -7,6 +7,7 @@ import type {
   MachineLoad,
   Terminal,
 } from "../../src/platform/node-cli.ts";
+import type { GpuAdapter } from "../../src/platform/node-vulkan.ts";
 
 export type ScriptedLine = string | typeof interrupted;
 
@@ -50,6 +51,10 @@ export class FakeTerminal implements Terminal {
     this.files.set(path, text);
   }
   async checkWritable(_path: string): Promise<void> {}
+  async checkFolder(_path: string): Promise<void> {}
+  gpuAdapters(): readonly GpuAdapter[] | string {
+    return [{ name: "Fake GPU", kind: "discrete", memoryBytes: 8e9 }];
+  }
   lines(): LineReader {
     return { next: async () => this.script.shift(), close: () => {} };
   }

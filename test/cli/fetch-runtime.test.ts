@@ -1,12 +1,13 @@
 // The Node that the launcher downloads for itself: from a local registry, checked, tried out, then put into use. Instead of
 // Node it is a shell script that says a version.
+// Held against: a registry on this machine.
 
 import { execFileSync } from "node:child_process";
 import * as fs from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { fetchRuntime, type PinnedRuntime } from "../../src/cli/fetch-runtime.ts";
+import { fetchRuntime, type PinnedRuntime } from "../../apps/cli/fetch-runtime.ts";
 import type { DownloadPlatform } from "../../src/platform/download.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { DownloadServer, sha256 } from "../catalog/download-server.ts";

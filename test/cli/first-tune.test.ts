@@ -5,10 +5,10 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
-import type { CliContext } from "../../src/cli/command.ts";
-import { idleTune } from "../../src/cli/first-tune.ts";
-import { main } from "../../src/cli/main.ts";
-import { AbortedError, readTune, untunedTypes } from "../../src/index.ts";
+import type { CliContext } from "../../apps/cli/command.ts";
+import { idleTune } from "../../apps/cli/first-tune.ts";
+import { main } from "../../apps/cli/main.ts";
+import { AbortedError, open, readTune, untunedTypes } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { FakeTerminal } from "./fake-terminal.ts";
@@ -53,12 +53,19 @@ const remembered = (): string[] => readdirSync(folder).filter((name) => name !==
 
 test("tunes silently, and remembers it: the next time there is nothing to do", async () => {
   expect(await untunedTypes(file.path)).toEqual(["f32"]);
+  const before = await open(file.path);
+  expect(before.info.backend.isTuned).toBeUndefined();
+  await before.dispose();
   expect(await tuneIdle(new AbortController().signal)).toEqual([]);
   expect(remembered()).toEqual([expect.stringMatching(/^tune-.+\.txt$/)]);
   const [name] = remembered();
   const times = readFileSync(join(folder, name!), "utf8");
   expect(readTune(times, name!).groups.map(({ dtype }) => dtype)).toContain("f32");
   expect(await untunedTypes(file.path)).toEqual([]);
+  // The engine says so, too, and `run` starts nothing in the background.
+  const model = await open(file.path);
+  expect(model.info.backend.isTuned).toBe(true);
+  await model.dispose();
   expect(await tuneIdle(new AbortController().signal)).toEqual([]);
   expect(readFileSync(join(folder, name!), "utf8")).toBe(times);
 });

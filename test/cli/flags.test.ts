@@ -1,16 +1,17 @@
 // The strict reading of flags, without a model.
+// Held against: values and messages written here.
 
 import { Command, CommanderError } from "commander";
 import { describe, expect, test } from "vitest";
-import { withOneName } from "../../src/cli/flag-names.ts";
-import { numberFlag } from "../../src/cli/flag-values.ts";
+import { withOneName } from "../../apps/cli/flag-names.ts";
+import { numberFlag } from "../../apps/cli/flag-values.ts";
 import {
   addModelFlags,
   addSamplingFlags,
   generateOptions,
   openOptions,
-} from "../../src/cli/flags.ts";
-import { grammarOptions } from "../../src/cli/grammar-flags.ts";
+} from "../../apps/cli/flags.ts";
+import { grammarOptions } from "../../apps/cli/grammar-flags.ts";
 import type { Terminal } from "../../src/platform/node-cli.ts";
 
 function parse(args: string[]): Command {
@@ -129,6 +130,14 @@ test("--no-native and --level are only passed on when they are given", () => {
   expect(openOptions(parse(["--level", "3"]).opts())).toMatchObject({ level: 3 });
   expect(openOptions(parse([]).opts())).not.toHaveProperty("native");
   expect(openOptions(parse([]).opts())).not.toHaveProperty("level");
+});
+
+test("hot neurons: a share, none, or what was measured", () => {
+  expect(openOptions(parse(["--hot-neurons", "0.25"]).opts())).toMatchObject({ hotNeurons: 0.25 });
+  for (const none of [["--hot-neurons", "0"], ["--no-hot-neurons"]]) {
+    expect(openOptions(parse(none).opts())).toMatchObject({ hotNeurons: 0 });
+  }
+  expect(openOptions(parse([]).opts())).not.toHaveProperty("hotNeurons");
 });
 
 test("what is not given is left to the engine; -1 is endless, and random", () => {

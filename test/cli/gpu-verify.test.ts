@@ -1,7 +1,8 @@
 // lantern verify on a GPU: all of a model, and some layers of it. What verify finds is in verify.test.ts.
+// Held against: the reference.
 
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import { describeGpu } from "../support/gpu.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { FakeTerminal } from "./fake-terminal.ts";

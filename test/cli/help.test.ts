@@ -1,9 +1,10 @@
 // The sentences of `--help`: a flag that several commands have is described alike in all of them.
+// Held against: the sentences of the other commands.
 
 import { Command } from "commander";
 import { expect, test } from "vitest";
-import type { CliContext } from "../../src/cli/command.ts";
-import { commands } from "../../src/cli/commands/table.ts";
+import type { CliContext } from "../../apps/cli/command.ts";
+import { commands } from "../../apps/cli/commands/table.ts";
 
 /** Flags that mean something else in some commands, and say so. */
 const ownMeaning = [
@@ -14,6 +15,7 @@ const ownMeaning = [
   "--file", // the prompt, the text, or where times are written
   "--force",
   "--json", // what is printed besides one object
+  "--layers", // how many a model has
   "--list",
   "--measure",
   "--model", // tune measures its shapes

@@ -5,9 +5,9 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from "vitest";
-import type { CliContext } from "../../src/cli/command.ts";
-import { idleTune } from "../../src/cli/first-tune.ts";
-import { main } from "../../src/cli/main.ts";
+import type { CliContext } from "../../apps/cli/command.ts";
+import { idleTune } from "../../apps/cli/first-tune.ts";
+import { main } from "../../apps/cli/main.ts";
 import { isTunePostponed, postponeTune } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { tinyFile } from "../support/tiny-file.ts";

@@ -1,7 +1,7 @@
 // Chores that are done while nothing else happens: in order, paused by work, begun again after it.
 
 import { expect, test } from "vitest";
-import { IdleWork } from "../../src/cli/idle-work.ts";
+import { IdleWork } from "../../apps/cli/idle-work.ts";
 import { AbortedError } from "../../src/index.ts";
 
 /** Waits until it is let go, or aborted. */

@@ -1,7 +1,7 @@
 // lantern limits as a program calls it: flags, tables, JSON, files written, and what it says when something is wrong.
 
 import { describe, expect, test } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import type { LimitsReport } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { FakeTerminal } from "./fake-terminal.ts";
@@ -56,6 +56,22 @@ test("widths, memory, context and speculation", async () => {
   expect(out).toMatch(/^drafted at a time +4 tokens, each accepted with probability 0\.8$/m);
   expect(out).toMatch(/^accepted per round +3\.36 tokens$/m);
   expect(out).toMatch(/^gain +1: \d\.\d\dx, 2: /m);
+});
+
+test("a configuration of one's own: a config.json, or its sizes", async () => {
+  const config = JSON.stringify({
+    ...{ model_type: "qwen2", hidden_size: 4096, intermediate_size: 11008, vocab_size: 151936 },
+    ...{ num_attention_heads: 32, num_key_value_heads: 32, num_hidden_layers: 32 },
+    rms_norm_eps: 1e-6,
+  });
+  const where = "--device rtx4090-article --article";
+  const table = (text: string): string => text.slice(text.indexOf("\nparameters"));
+  const { out: named } = await run(`qwen1.5-7b ${where}`);
+  const { out: own } = await run(`--config config.json ${where}`, { "config.json": config });
+  expect(own).toMatch(/^model +config\.json \(config\.json\)$/m);
+  expect(table(own)).toBe(table(named));
+  const sizes = "--layers 32 --hidden 4096 --heads 32 --ffn 11008 --vocab 151936 --qkv-bias";
+  expect(table((await run(`${sizes} ${where}`)).out)).toBe(table(named));
 });
 
 test("users, an agreement, a batch and its price", async () => {
@@ -131,6 +147,11 @@ describe("usage", () => {
     ["qwen1.5-7b --device rtx4090 -p 512", "Add --users N or --batch N"],
     ["qwen1.5-7b --device rtx4090 --users 2 --price 1", "Add --batch"],
     ["qwen1.5-7b --device rtx4090 --users 0", "Expected a whole number from 1"],
+    ["--layers 2 --hidden 64 --heads 4 --vocab 9", "--ffn: got nothing, expected a whole number"],
+    ["--layers 2 --hidden 64 --heads 3 --ffn 9 --vocab 9", "expected a multiple of the 3 heads"],
+    ["--layers 0", "Expected a whole number from 1"],
+    ["--layers 2 --hidden 64 --heads 4 --kv-heads 3 --ffn 9 --vocab 9", "kvHeads: got 3"],
+    ["qwen1.5-7b --layers 2 --tied", 'got the model "qwen1.5-7b" and --layers, --tied, expected'],
   ])("%s", async (args, message) => {
     const { code, out, err } = await run(args);
     expect({ code, out }).toEqual({ code: 2, out: "" });
@@ -143,5 +164,15 @@ describe("usage", () => {
     });
     expect(code).toBe(2);
     expect(err).toContain("measured: b.json is not JSON");
+  });
+
+  test("a config.json that is none", async () => {
+    const device = "--device rtx4090";
+    const { code, err } = await run(`--config c.json ${device}`, { "c.json": "hello" });
+    expect(code).toBe(2);
+    expect(err).toContain("config: c.json is not JSON");
+    const other = await run(`--config c.json ${device}`, { "c.json": '{"model_type":"elmo"}' });
+    expect(other.code).not.toBe(0);
+    expect(other.err).toMatch(/model_type: got .*elmo.*, expected one of llama/);
   });
 });

@@ -1,7 +1,7 @@
 // --log-level and LANTERN_LOG: what stderr says at each level. stdout is the same at all of them.
 
 import { describe, expect, test } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { FakeTerminal } from "./fake-terminal.ts";
 

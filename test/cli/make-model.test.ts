@@ -1,4 +1,5 @@
 // The synthetic models of scripts/make-model.ts: whole files that open, generate, and are what was asked for.
+// Held against: the sizes that were asked for.
 
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";

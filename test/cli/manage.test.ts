@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import { open } from "../../src/index.ts";
 import type { DownloadPlatform } from "../../src/platform/download.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";

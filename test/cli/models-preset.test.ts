@@ -1,7 +1,7 @@
 // The file of --models-preset: what it may say, in TOML and JSON, and errors that name the key.
 
 import { expect, test } from "vitest";
-import { parsePresets } from "../../src/cli/models-preset.ts";
+import { parsePresets } from "../../apps/cli/models-preset.ts";
 
 const toml = `
 [defaults]
@@ -62,10 +62,13 @@ test("TOML and JSON say the same", () => {
 test.each([
   [
     '[models.a]\nctx-size = "big"',
-    'm.toml: models.a.ctx-size: got "big", expected a whole number of at least 1',
+    'm.toml: models.a.ctx-size: got "big", expected a whole number from 1 to 16777216',
   ],
   ['[models."a b"]\ntop-p = 2', 'm.toml: models."a b".top-p: got 2, expected a number from 0 to 1'],
-  ["[models.a]\nthread = 2", 'm.toml: models.a: unknown key "thread". Did you mean threads?'],
+  [
+    "[models.a]\nthread = 2",
+    'm.toml: models.a: unknown key "thread". Did you mean threads or threads-draft?',
+  ],
   ["[model.a]", 'm.toml: unknown key "model". Did you mean models?'],
   ["[models]\na = 1", "m.toml: models.a: got 1, expected a table of settings"],
   ['[defaults]\nmodel = "x"', 'm.toml: defaults: unknown key "model"'],

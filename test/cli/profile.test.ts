@@ -1,7 +1,8 @@
 // --profile on the command line: what is printed and written. The numbers are the machine's business.
+// Held against: the names of phases, ops and files written here.
 
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { FakeTerminal } from "./fake-terminal.ts";

@@ -5,12 +5,13 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from "vitest";
-import { limitText } from "../../src/cli/machine-limits.ts";
-import { main } from "../../src/cli/main.ts";
+import { limitText } from "../../apps/cli/machine-limits.ts";
+import { main } from "../../apps/cli/main.ts";
+import { timingFields } from "../../apps/server/timings.ts";
 import { open, rememberedMachine, type SpeedLimit } from "../../src/index.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
-import { timingFields } from "../../src/server/timings.ts";
+import { post, until } from "../server/test-server.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { FakeTerminal } from "./fake-terminal.ts";
 
@@ -71,6 +72,25 @@ test("with --json alone, too; and --no-limit measures nothing", async () => {
     timings: { predicted_limit: object };
   };
   expect(timings.predicted_limit).toMatchObject({ quick: true });
+});
+
+test("the first answer of a server has it, too, and its page can ask for the limits", async () => {
+  const terminal = new FakeTerminal();
+  terminal.environment = { LANTERN_NO_TUNE: "1" };
+  const flags = ["--port", "0", "-t", "1", "--no-token", "--no-sessions"];
+  const platform = nodeDownloadPlatform({ LANTERN_CACHE: folder });
+  const ended = main(["serve", "-m", file.path, ...flags], terminal, platform);
+  await until("the server is there", () => terminal.stdout.includes("Ctrl-C stops it"));
+  const url = /served at (\S+)/.exec(terminal.stdout)![1]!;
+  const answer = await post(`${url}/completion`, { prompt: "the", n_predict: 4 });
+  const { timings } = (await answer.json()) as { timings: object };
+  expect(timings).toMatchObject({ predicted_limit_fraction: expect.any(Number) });
+  const report = await fetch(`${url}/lantern/v1/limits`);
+  expect(await report.json()).toMatchObject({
+    device: { source: expect.stringMatching("measured") },
+  });
+  terminal.pressCtrlC();
+  expect(await ended).toBe(0);
 });
 
 test("a run knows what other programs used meanwhile", async () => {

@@ -1,4 +1,5 @@
 // lantern chat --resume: a chat goes on after the process was killed, with the text that it would have had.
+// Held against: the text of a chat that was not killed.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
@@ -6,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { ChatStore, findChat, newChatId } from "../../src/cli/chat-store.ts";
+import { ChatStore, findChat, newChatId } from "../../apps/cli/chat-store.ts";
 import type { ChatMessage } from "../../src/index.ts";
 import { nodeChatFiles } from "../../src/platform/node-chats.ts";
 

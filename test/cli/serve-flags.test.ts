@@ -1,7 +1,8 @@
 // lantern serve's flags for llama.cpp's clients reach the server.
+// Held against: the settings that the server reports.
 
 import { expect, test } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import { post, until } from "../server/test-server.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { FakeTerminal } from "./fake-terminal.ts";

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Ollama } from "ollama";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { request } from "../server/lantern-client.ts";
 import { post, until } from "../server/test-server.ts";
@@ -74,7 +74,7 @@ test("a folder by name, presets, SIGHUP, and Ollama's create", async () => {
   terminal.hangUp();
   await until("it is refused", () => terminal.stderr.includes("stay as they were"));
   expect(terminal.stderr).toContain(
-    'presets.toml: models.mine.ctx-size: got "many", expected a whole number of at least 1',
+    'presets.toml: models.mine.ctx-size: got "many", expected a whole number from 1 to 16777216',
   );
   expect(await prompt("inner")).toContain("Be brief.");
   terminal.files.set(preset, before.replace("64", "96").replace("brief", "kind"));

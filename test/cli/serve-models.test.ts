@@ -1,5 +1,6 @@
 // lantern serve with several models: names, choice by request, memory of all together, the pages' models, and a
 // conversation whose model is loaded again after a restart.
+// Held against: the answers of each model alone.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -7,13 +8,14 @@ import { join } from "node:path";
 import { Ollama } from "ollama";
 import OpenAI from "openai";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { request } from "../server/lantern-client.ts";
 import { post, until } from "../server/test-server.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { FakeTerminal } from "./fake-terminal.ts";
 
+const patience = { timeout: 60_000 };
 let story: Awaited<ReturnType<typeof tinyFile>>;
 let chat: Awaited<ReturnType<typeof tinyFile>>;
 const folder = mkdtempSync(join(tmpdir(), "lantern-serve-models-"));
@@ -183,6 +185,51 @@ describe("a conversation", () => {
     expect(await ask(last.url)).toMatchObject({ run: { model: "tale" } });
     await ended(last.url);
   });
+});
+
+test("options chosen for a model are there after a restart, and a flag of the command line counts more", async () => {
+  const data = mkdtempSync(join(folder, "options-"));
+  const talk = await tinyFile({ name: "talk" });
+  const flags = ["-m", story.path, "-m", talk.path, "--sessions", join(data, "sessions.db")];
+  interface View {
+    models: { name: string; options?: Record<string, unknown>; task: unknown }[];
+    served: { id: string; info: { contextSize: number; kvType: string } }[];
+  }
+  const view = async (url: string): Promise<View> => await request(`${url}/lantern/v1/models`);
+  const listed = async (url: string, name: string) =>
+    (await view(url)).models.find((model) => model.name === name)!;
+  const held = async (url: string, name: string) => {
+    const { contextSize, kvType } = (await view(url)).served.find(({ id }) => id === name)!.info;
+    return { contextSize, kvType };
+  };
+  const load = async (url: string, name: string, options: object) => {
+    await request(`${url}/lantern/v1/models/load`, "POST", { name, ...options }, 202);
+    await expect.poll(async () => (await listed(url, name)).task, patience).toBeNull();
+  };
+
+  const first = await serve(flags);
+  const before = await held(first.url, "tale");
+  expect(before).not.toEqual({ contextSize: 96, kvType: "f32" });
+  await load(first.url, "tale", { contextSize: 96, kvType: "f32" });
+  expect(await held(first.url, "tale")).toEqual({ contextSize: 96, kvType: "f32" });
+  expect((await listed(first.url, "talk")).options).toEqual({});
+  await first.stop();
+
+  const second = await serve(flags);
+  expect((await listed(second.url, "tale")).options).toEqual({ contextSize: 96, kvType: "f32" });
+  expect(await held(second.url, "tale")).toEqual({ contextSize: 96, kvType: "f32" });
+  expect(await held(second.url, "talk")).toEqual(before); // of the other model nothing was chosen
+  await second.stop();
+
+  const third = await serve([...flags, "-c", "64"]);
+  expect(await held(third.url, "tale")).toEqual({ contextSize: 64, kvType: "f32" });
+  await load(third.url, "tale", { contextSize: null, kvType: null });
+  await third.stop();
+
+  const last = await serve(flags);
+  expect((await listed(last.url, "tale")).options).toEqual({});
+  expect(await held(last.url, "tale")).toEqual(before);
+  talk.remove();
 });
 
 describe("refused before anything is loaded", () => {

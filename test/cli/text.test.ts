@@ -1,7 +1,8 @@
 // How numbers, tables, colours and the progress bar look.
+// Held against: texts written here.
 
 import { describe, expect, test } from "vitest";
-import { barText, ProgressBar, progressFacts } from "../../src/cli/progress.ts";
+import { barText, ProgressBar, progressFacts } from "../../apps/cli/progress.ts";
 import {
   bytesText,
   countText,
@@ -9,8 +10,8 @@ import {
   palette,
   tableText,
   wantsColor,
-} from "../../src/cli/text.ts";
-import { timingsJson, timingsText } from "../../src/cli/timings.ts";
+} from "../../apps/cli/text.ts";
+import { timingsJson, timingsText } from "../../apps/cli/timings.ts";
 import { FakeTerminal } from "./fake-terminal.ts";
 
 test("bytes, counts, durations", () => {

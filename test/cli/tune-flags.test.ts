@@ -1,7 +1,7 @@
 // lantern tune with wrong flags: each is refused before anything is measured, or downloaded.
 
 import { beforeEach, expect, test, vi } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { FakeTerminal } from "./fake-terminal.ts";
 

@@ -1,12 +1,13 @@
 // lantern verify: a right backend passes, a wrong op is named, wherever it is; the flags, the exit code and --json.
+// Held against: ops that the test has made wrong.
 
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { main } from "../../apps/cli/main.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
-import { main } from "../../src/cli/main.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import type { GraphNode } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
@@ -55,6 +56,27 @@ class HalvesBackend extends ReferenceBackend {
   }
 }
 
+/** Right from the reference's inputs; from its own, its logits are off by a part of the largest. */
+class DriftingBackend extends ReferenceBackend {
+  readonly #off: number;
+
+  constructor(off: number) {
+    super();
+    this.#off = off;
+  }
+
+  override run(...[batch, options = {}]: Parameters<ReferenceBackend["run"]>): void {
+    const { tap } = options;
+    const isChained = options.replace === undefined;
+    const moved: typeof tap = (value, data) => {
+      const largest = data.reduce((most, one) => Math.max(most, Math.abs(one)), 0);
+      const isOff = isChained && value.name === "logits";
+      tap!(value, isOff ? data.map((one) => one + this.#off * largest) : data);
+    };
+    super.run(batch, tap ? { ...options, tap: moved } : options);
+  }
+}
+
 /** Right as long as somebody looks on. */
 class WrongUnwatchedBackend extends ReferenceBackend {
   override run(...[batch, options]: Parameters<ReferenceBackend["run"]>): void {
@@ -80,7 +102,7 @@ async function verified(
   const plan = makePlan(graph, { maxTokens: batches[0]!, maxOutputs: batches[0]! });
   return await verifyBackends({
     plan,
-    kv: evenRoom(1, dtypeByName("f32")!),
+    kv: evenCapacity(1, dtypeByName("f32")!),
     tokens: [3, 1, 4, 1, 5, 9],
     batches,
     tolerance: 1e-4,
@@ -91,7 +113,7 @@ async function verified(
       }),
     reference: async () => new ReferenceBackend(),
     backends: [{ name: backend.name, create: async () => backend }],
-    breathe: async () => {},
+    yieldThread: async () => {},
     progress: () => {},
   });
 }
@@ -161,6 +183,25 @@ describe("what is found", () => {
     expect(passed).toBe(false);
   });
 
+  test("chained values have a tolerance and a verdict of their own", async () => {
+    const exact = await verified(new DriftingBackend(2e-4));
+    expect(exact.passed).toBe(false);
+    const [wrong] = exact.backends;
+    expect(wrong!.firstBeyond).toBeUndefined(); // op by op all is right
+    expect(wrong!.chained).toMatchObject({ tolerance: 1e-4, firstBeyond: { name: "logits" } });
+    const rounded = await verified(new DriftingBackend(2e-2), "q8_0");
+    expect(rounded.passed).toBe(true);
+    const { chained, ops } = rounded.backends[0]!;
+    expect(chained).toMatchObject({ tolerance: 0.1, largest: { name: "logits" }, allowed: 0 });
+    // What is said is what the table shows.
+    expect(chained.largest!.chained.relative).toBe(
+      Math.max(...ops.map(({ chainedRelative }) => chainedRelative)),
+    );
+    const far = await verified(new DriftingBackend(0.5), "q8_0");
+    expect(far.passed).toBe(false);
+    expect(far.backends[0]!.chained.firstBeyond).toMatchObject({ name: "logits" });
+  });
+
   test("only the layers that were asked for, and what is in none", async () => {
     const { backends } = await verified(new ReferenceBackend(), "f32", [1]);
     const names = backends[0]!.values.map(({ name }) => name);
@@ -213,7 +254,28 @@ describe("lantern verify", () => {
     expect(out).toMatch(/^cpu: passed$/m);
     expect(out).toMatch(/^reference: passed$/m);
     expect(out).toMatch(/^matmul +\d+ +\S+ +\S+ +\S+ +\S+/m);
-    expect(out).toContain("every op is within 1.0e-4 of the reference");
+    expect(out).toContain("op by op: every op is within 1.0e-4 of the reference");
+    // The model rounds activations: another tolerance, and the largest number of the column.
+    const tables = out.split(/^(?=\w+: passed)/m).slice(1);
+    expect(tables).toHaveLength(2);
+    for (const table of tables) {
+      const column = [...table.matchAll(/^\w+ +\d+ +\S+ +\S+ +(\S+) +\S+$/gm)].map(
+        ([, text]) => text!,
+      );
+      const largest = column.reduce((most, one) => (Number(one) > Number(most) ? one : most));
+      expect(table).toContain(
+        `chained: every value is within 1.0e-1; the largest difference is ${largest} at`,
+      );
+      expect(table).toMatch(/^as in use: logits within \S+ \(at most 1\.0e-1\)/m);
+    }
+  });
+
+  test("each verdict that failed says so, and the exit code is 1", async () => {
+    const { code, out } = await verify("--backends", "cpu", "--tolerance", "1e-12");
+    expect(code).toBe(1);
+    expect(out).toMatch(/^cpu: FAILED$/m);
+    expect(out).toMatch(/^op by op: FAILED, the first op outside 1\.0e-12 is \S+ \(\w+\), batch/m);
+    expect(out).toMatch(/^chained: every value is within 1\.0e-1;/m);
   });
 
   test("--json, and exit code 1 beyond the tolerance", async () => {

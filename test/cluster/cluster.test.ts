@@ -3,9 +3,9 @@
 
 import OpenAI from "openai";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { connectNats } from "../../src/cluster/connect.ts";
-import { type Beat, subjects } from "../../src/cluster/messages.ts";
-import { decode } from "../../src/cluster/wire.ts";
+import { connectNats } from "../../apps/cluster/connect.ts";
+import { type Beat, subjects } from "../../apps/cluster/messages.ts";
+import { decode } from "../../apps/cluster/wire.ts";
 import { type Model, open } from "../../src/index.ts";
 import { all, until } from "../server/test-server.ts";
 import { describeNats, type NatsCluster, startNats } from "../support/nats.ts";

@@ -3,11 +3,11 @@
 
 import { DiscardPolicy } from "@nats-io/jetstream";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { LineAnswer, LineId } from "../../src/batch/batch.ts";
-import { BatchOverError } from "../../src/batch/batch.ts";
-import type { Answerer } from "../../src/batch/runner.ts";
-import { connectNats } from "../../src/cluster/connect.ts";
-import { LineQueue } from "../../src/cluster/line-queue.ts";
+import type { LineAnswer, LineId } from "../../apps/batch/batch.ts";
+import { BatchOverError } from "../../apps/batch/batch.ts";
+import type { Answerer } from "../../apps/batch/runner.ts";
+import { connectNats } from "../../apps/cluster/connect.ts";
+import { LineQueue } from "../../apps/cluster/line-queue.ts";
 import {
   answerStream,
   lineStream,
@@ -15,9 +15,9 @@ import {
   loadJetStream,
   modelKey,
   openStreams,
-} from "../../src/cluster/line-streams.ts";
-import { LineWorker } from "../../src/cluster/line-worker.ts";
-import type { NatsConnection } from "../../src/cluster/peer.ts";
+} from "../../apps/cluster/line-streams.ts";
+import { LineWorker } from "../../apps/cluster/line-worker.ts";
+import type { NatsConnection } from "../../apps/cluster/peer.ts";
 import { until } from "../server/test-server.ts";
 import { describeNats, type NatsCluster, startNats } from "../support/nats.ts";
 

@@ -2,11 +2,11 @@
 // back and go on; nothing that NATS's client rejects in between is left to itself. A connection that is closed for good is an error with words.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { connectNats } from "../../src/cluster/connect.ts";
-import { Gateway } from "../../src/cluster/gateway.ts";
-import { LineWorker } from "../../src/cluster/line-worker.ts";
-import { heard, type NatsConnection } from "../../src/cluster/peer.ts";
-import { ClusterWorker } from "../../src/cluster/worker.ts";
+import { connectNats } from "../../apps/cluster/connect.ts";
+import { Gateway } from "../../apps/cluster/gateway.ts";
+import { LineWorker } from "../../apps/cluster/line-worker.ts";
+import { heard, type NatsConnection } from "../../apps/cluster/peer.ts";
+import { ClusterWorker } from "../../apps/cluster/worker.ts";
 import type { Model } from "../../src/index.ts";
 import { cuttingProxy } from "../support/cutting-proxy.ts";
 import { describeNats, type NatsCluster, startNats } from "../support/nats.ts";

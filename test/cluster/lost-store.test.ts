@@ -1,17 +1,18 @@
 // NATS comes back with an empty store while lines of a batch are queued, in the works and answered: gateways and workers make their streams
 // again, and each line is answered once. In this process, and with the processes that users start.
+// Held against: the lines of the batch, each answered once.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { LineAnswer, LineId } from "../../src/batch/batch.ts";
-import type { Answerer } from "../../src/batch/runner.ts";
-import { connectNats } from "../../src/cluster/connect.ts";
-import { LineQueue } from "../../src/cluster/line-queue.ts";
-import { LineWorker } from "../../src/cluster/line-worker.ts";
-import type { NatsConnection } from "../../src/cluster/peer.ts";
+import type { LineAnswer, LineId } from "../../apps/batch/batch.ts";
+import type { Answerer } from "../../apps/batch/runner.ts";
+import { connectNats } from "../../apps/cluster/connect.ts";
+import { LineQueue } from "../../apps/cluster/line-queue.ts";
+import { LineWorker } from "../../apps/cluster/line-worker.ts";
+import type { NatsConnection } from "../../apps/cluster/peer.ts";
 import { until } from "../server/test-server.ts";
 import { describeNats, type NatsCluster, startNats } from "../support/nats.ts";
 import { tinyFile } from "../support/tiny-file.ts";

@@ -1,7 +1,21 @@
 // The parts of a cluster that need no NATS: what is sent comes back the same, prompts that begin alike are recognised, and requests go where
-// docs/cluster.md says.
+// docs/use/cluster.md says.
 
 import { describe, expect, test } from "vitest";
+import { readBeat, readFacts } from "../../apps/cluster/checked.ts";
+import { clusterServers } from "../../apps/cluster/connect.ts";
+import {
+  blockHashes,
+  HeldPrefixes,
+  heldBlocks,
+  readHeld,
+} from "../../apps/cluster/fingerprints.ts";
+import { type Beat, type CallMessage, subjects } from "../../apps/cluster/messages.ts";
+import { type NatsConnection, reconnectDelay } from "../../apps/cluster/peer.ts";
+import { chooseWorker, type WorkerView } from "../../apps/cluster/router.ts";
+import { decode, encode } from "../../apps/cluster/wire.ts";
+import { Workers } from "../../apps/cluster/workers.ts";
+import { errorToFacts, factsToError } from "../../src/base/error-facts.ts";
 import {
   DeviceLostError,
   HangError,
@@ -9,15 +23,6 @@ import {
   UsageError,
   WorkerError,
 } from "../../src/base/errors.ts";
-import { readBeat, readFacts } from "../../src/cluster/checked.ts";
-import { clusterServers } from "../../src/cluster/connect.ts";
-import { blockHashes, HeldPrefixes, heldBlocks, readHeld } from "../../src/cluster/fingerprints.ts";
-import { type Beat, type CallMessage, subjects } from "../../src/cluster/messages.ts";
-import { type NatsConnection, reconnectDelay } from "../../src/cluster/peer.ts";
-import { chooseWorker, type WorkerView } from "../../src/cluster/router.ts";
-import { decode, encode } from "../../src/cluster/wire.ts";
-import { Workers } from "../../src/cluster/workers.ts";
-import { errorToFacts, factsToError } from "../../src/engine/protocol.ts";
 import { fakeInfo } from "./fake-info.ts";
 
 describe("wire", () => {

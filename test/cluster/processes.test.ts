@@ -9,13 +9,14 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { connectNats } from "../../src/cluster/connect.ts";
-import { ClusterWorker } from "../../src/cluster/worker.ts";
+import { connectNats } from "../../apps/cluster/connect.ts";
+import { ClusterWorker } from "../../apps/cluster/worker.ts";
 import { open } from "../../src/index.ts";
 import { certificates, hasOpenssl } from "../support/certificates.ts";
 import { describeNats } from "../support/nats.ts";
 import { freePorts, listening } from "../support/nats-servers.ts";
 import { newUser, operatorFiles } from "../support/nats-users.ts";
+import { skippedFor } from "../support/skips.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { answeredLines, batchOutput, completionLines, startBatch } from "./batch-requests.ts";
 import { type Started, startLantern } from "./processes.ts";
@@ -60,130 +61,139 @@ describeNats("processes", () => {
   const modelsOf = async (client: OpenAI): Promise<string[]> =>
     (await client.models.list()).data.map(({ id }) => id);
 
-  describe.skipIf(!hasOpenssl)("TLS and a password for each role (needs openssl)", () => {
-    const env = (role: "gateway" | "worker"): Record<string, string> => ({
-      ...{ LANTERN_CLUSTER_USER: role, LANTERN_CLUSTER_PASSWORD: `${role}-secret` },
-    });
-    let cluster: string[];
-    beforeAll(async () => {
-      certificates(folder);
-      const [port, webSocket] = await freePorts(2);
-      await startServer(["-c", config, "-a", "127.0.0.1"], port!, {
-        ...{ NATS_GATEWAY_PASSWORD: "gateway-secret", NATS_WORKER_PASSWORD: "worker-secret" },
-        ...{ NATS_TAB_PASSWORD: "tab-secret", NATS_WEBSOCKET_PORT: String(webSocket) },
-        ...{ NATS_NAME: "n1", NATS_STORE: at("js"), NATS_CA: at("ca.pem") },
-        ...{ NATS_CERT: at("server.pem"), NATS_KEY: at("server.key") },
+  describe.skipIf(!hasOpenssl)(
+    `TLS and a password for each role${skippedFor("openssl is not installed", !hasOpenssl)}`,
+    () => {
+      const env = (role: "gateway" | "worker"): Record<string, string> => ({
+        ...{ LANTERN_CLUSTER_USER: role, LANTERN_CLUSTER_PASSWORD: `${role}-secret` },
       });
-      const tls = ["--cluster-ca", at("ca.pem"), "--cluster-cert", at("client.pem")];
-      cluster = ["--cluster", `tls://localhost:${port}`, ...tls, "--cluster-key", at("client.key")];
-    });
-    const gateway = (name: string): Promise<Started> => {
-      const store = ["--no-sessions", "--batches", at(`${name}.db`)];
-      return start(["serve", ...cluster, "--port", "0", "--no-web", ...store], env("gateway"));
-    };
-
-    test("a gateway is killed in the middle of a batch: another one goes on with it, and every line is there once", async () => {
-      const worker = await start(["worker", ...cluster, ...workerFlags()], env("worker"));
-      const [first, second] = await Promise.all([gateway("first"), gateway("second")]);
-      const [one, other] = [clientOf(first), clientOf(second)];
-      await expect.poll(() => modelsOf(other)).toEqual(["tiny"]);
-      const body = { model: "tiny", prompt: "the cat", max_tokens: 100, temperature: 0 };
-      const chat = await other.completions.create({ ...body, max_tokens: 8 });
-      const own = await open(file.path, { threads: 1, contextSize: 512, tuned: false });
-      const expected = await own.generate("the cat", { maxTokens: 8, temperature: 0 }).result;
-      await own.dispose();
-      expect(chat.choices[0]!.text).toBe(expected.text);
-      const lines = completionLines(200, { ...body, ignore_eos: true });
-      const id = await startBatch(one, lines);
-      await expect.poll(() => answeredLines(other, id), { interval: 20 }).toBeGreaterThan(0);
-      first.child.kill("SIGKILL");
-      await first.ended;
-      expect((await other.batches.retrieve(id)).status).toBe("in_progress");
-      const output = await batchOutput(other, id, lines);
-      // Its old store comes back: it knows what became of its batch.
-      const again = clientOf(await gateway("first"));
-      expect(await batchOutput(again, id, lines)).toEqual(output);
-      worker.child.kill("SIGTERM");
-      await worker.ended;
-      expect(worker.child.exitCode).toBe(0);
-    }, 240_000);
-
-    test("workers that reach no stream: a gateway takes lines for them, and what one does not end goes to another", async () => {
-      const serving = await gateway("taker");
-      const client = clientOf(serving);
-      const own = await open(file.path, { threads: 1, contextSize: 512, tuned: false });
-      const [caFile, certFile, keyFile] = ["ca.pem", "client.pem", "client.key"].map(at) as [
-        ...[string, string, string],
-      ];
-      /** A worker with the credentials of a tab: of the answers that it begins, it ends as many. */
-      const tab = async (most: number, modelId = "tabbed") => {
-        const connection = await connectNats({
-          ...{ servers: [cluster[1]!], name: "tab", user: "tab", password: "tab-secret" },
-          tls: { caFile, certFile, keyFile },
+      let cluster: string[];
+      beforeAll(async () => {
+        certificates(folder);
+        const [port, webSocket] = await freePorts(2);
+        await startServer(["-c", config, "-a", "127.0.0.1"], port!, {
+          ...{ NATS_GATEWAY_PASSWORD: "gateway-secret", NATS_WORKER_PASSWORD: "worker-secret" },
+          ...{ NATS_TAB_PASSWORD: "tab-secret", NATS_WEBSOCKET_PORT: String(webSocket) },
+          ...{ NATS_NAME: "n1", NATS_STORE: at("js"), NATS_CA: at("ca.pem") },
+          ...{ NATS_CERT: at("server.pem"), NATS_KEY: at("server.key") },
         });
-        let begun = 0;
-        const model = new Proxy(own, {
-          get(target, name) {
-            const value: unknown = Reflect.get(target, name, target);
-            if (name === "generate" && ++begun > most) void connection.close(); // as kill -9
-            return typeof value === "function" ? value.bind(target) : value;
-          },
-        });
-        const worker = new ClusterWorker({
-          ...{ connection, model, modelId, group: "tabs", capacity: 2, version: "test" },
-        });
-        await worker.ready();
-        return { connection, worker, begun: () => begun };
+        const tls = ["--cluster-ca", at("ca.pem"), "--cluster-cert", at("client.pem")];
+        cluster = [
+          "--cluster",
+          `tls://localhost:${port}`,
+          ...tls,
+          "--cluster-key",
+          at("client.key"),
+        ];
+      });
+      const gateway = (name: string): Promise<Started> => {
+        const store = ["--no-sessions", "--batches", at(`${name}.db`)];
+        return start(["serve", ...cluster, "--port", "0", "--no-web", ...store], env("gateway"));
       };
-      const first = await tab(7);
-      await expect.poll(() => modelsOf(client)).toContain("tabbed");
-      const body = { model: "tabbed", max_tokens: 24, temperature: 0, ignore_eos: true };
-      const lines = completionLines(50, body);
-      const id = await startBatch(client, lines);
-      await first.connection.closed();
-      await first.worker.stop(0);
-      expect(first.begun()).toBeGreaterThan(7);
-      expect((await client.batches.retrieve(id)).status).toBe("in_progress");
-      const second = await tab(Infinity);
-      const output = await batchOutput(client, id, lines);
-      expect(second.begun()).toBeGreaterThanOrEqual(50 - 7);
-      for (const [i, { body: asked }] of lines.entries()) {
-        const { text } = await own.generate(asked.prompt, {
-          ...{ maxTokens: 24, temperature: 0, ignoreEos: true },
-        }).result;
-        expect(output[i]!.response.body.choices[0]!.text).toBe(text);
-      }
-      // More tabs are closed with one line than workers may end with it.
-      const [unlucky] = completionLines(1, { ...body, model: "closed" });
-      let id2: string | undefined;
-      for (let i = 0; i < 4; i++) {
-        const closed = await tab(0, "closed");
-        await expect.poll(() => modelsOf(client)).toContain("closed");
-        id2 ??= await startBatch(client, [unlucky!]);
-        await closed.connection.closed();
-        await closed.worker.stop(0);
-      }
-      const third = await tab(Infinity, "closed");
-      const [whole] = await batchOutput(client, id2!, [unlucky!]);
-      expect(whole!.response.status_code).toBe(200);
-      await third.worker.stop(0);
-      await third.connection.close();
-      // An orderly end: the gateway has nothing of the queue in its hands.
-      serving.child.kill("SIGTERM");
-      await serving.ended;
-      expect(serving.child.exitCode, serving.said.join("\n")).toBe(0);
-      await second.worker.stop(0);
-      await second.connection.close();
-      await own.dispose();
-    }, 240_000);
 
-    test("a wrong password: an error that names the server and no secret", async () => {
-      const wrong = { LANTERN_CLUSTER_USER: "worker", LANTERN_CLUSTER_PASSWORD: "guessed" };
-      const failed = start(["worker", ...cluster, ...workerFlags()], wrong);
-      await expect(failed).rejects.toThrow(/no connection to NATS at tls:\/\/localhost/);
-      await expect(failed).rejects.not.toThrow(/guessed/);
-    });
-  });
+      test("a gateway is killed in the middle of a batch: another one goes on with it, and every line is there once", async () => {
+        const worker = await start(["worker", ...cluster, ...workerFlags()], env("worker"));
+        const [first, second] = await Promise.all([gateway("first"), gateway("second")]);
+        const [one, other] = [clientOf(first), clientOf(second)];
+        await expect.poll(() => modelsOf(other)).toEqual(["tiny"]);
+        const body = { model: "tiny", prompt: "the cat", max_tokens: 100, temperature: 0 };
+        const chat = await other.completions.create({ ...body, max_tokens: 8 });
+        const own = await open(file.path, { threads: 1, contextSize: 512, tuned: false });
+        const expected = await own.generate("the cat", { maxTokens: 8, temperature: 0 }).result;
+        await own.dispose();
+        expect(chat.choices[0]!.text).toBe(expected.text);
+        const lines = completionLines(200, { ...body, ignore_eos: true });
+        const id = await startBatch(one, lines);
+        await expect.poll(() => answeredLines(other, id), { interval: 20 }).toBeGreaterThan(0);
+        first.child.kill("SIGKILL");
+        await first.ended;
+        expect((await other.batches.retrieve(id)).status).toBe("in_progress");
+        const output = await batchOutput(other, id, lines);
+        // Its old store comes back: it knows what became of its batch.
+        const again = clientOf(await gateway("first"));
+        expect(await batchOutput(again, id, lines)).toEqual(output);
+        worker.child.kill("SIGTERM");
+        await worker.ended;
+        expect(worker.child.exitCode).toBe(0);
+      }, 240_000);
+
+      test("workers that reach no stream: a gateway takes lines for them, and what one does not end goes to another", async () => {
+        const serving = await gateway("taker");
+        const client = clientOf(serving);
+        const own = await open(file.path, { threads: 1, contextSize: 512, tuned: false });
+        const [caFile, certFile, keyFile] = ["ca.pem", "client.pem", "client.key"].map(at) as [
+          ...[string, string, string],
+        ];
+        /** A worker with the credentials of a tab: of the answers that it begins, it ends as many. */
+        const tab = async (most: number, modelId = "tabbed") => {
+          const connection = await connectNats({
+            ...{ servers: [cluster[1]!], name: "tab", user: "tab", password: "tab-secret" },
+            tls: { caFile, certFile, keyFile },
+          });
+          let begun = 0;
+          const model = new Proxy(own, {
+            get(target, name) {
+              const value: unknown = Reflect.get(target, name, target);
+              if (name === "generate" && ++begun > most) void connection.close(); // as kill -9
+              return typeof value === "function" ? value.bind(target) : value;
+            },
+          });
+          const worker = new ClusterWorker({
+            ...{ connection, model, modelId, group: "tabs", capacity: 2, version: "test" },
+          });
+          await worker.ready();
+          return { connection, worker, begun: () => begun };
+        };
+        const first = await tab(7);
+        await expect.poll(() => modelsOf(client)).toContain("tabbed");
+        const body = { model: "tabbed", max_tokens: 24, temperature: 0, ignore_eos: true };
+        const lines = completionLines(50, body);
+        const id = await startBatch(client, lines);
+        await first.connection.closed();
+        await first.worker.stop(0);
+        expect(first.begun()).toBeGreaterThan(7);
+        expect((await client.batches.retrieve(id)).status).toBe("in_progress");
+        const second = await tab(Infinity);
+        const output = await batchOutput(client, id, lines);
+        expect(second.begun()).toBeGreaterThanOrEqual(50 - 7);
+        for (const [i, { body: asked }] of lines.entries()) {
+          const { text } = await own.generate(asked.prompt, {
+            ...{ maxTokens: 24, temperature: 0, ignoreEos: true },
+          }).result;
+          expect(output[i]!.response.body.choices[0]!.text).toBe(text);
+        }
+        // More tabs are closed with one line than workers may end with it.
+        const [unlucky] = completionLines(1, { ...body, model: "closed" });
+        let id2: string | undefined;
+        for (let i = 0; i < 4; i++) {
+          const closed = await tab(0, "closed");
+          await expect.poll(() => modelsOf(client)).toContain("closed");
+          id2 ??= await startBatch(client, [unlucky!]);
+          await closed.connection.closed();
+          await closed.worker.stop(0);
+        }
+        const third = await tab(Infinity, "closed");
+        const [whole] = await batchOutput(client, id2!, [unlucky!]);
+        expect(whole!.response.status_code).toBe(200);
+        await third.worker.stop(0);
+        await third.connection.close();
+        // An orderly end: the gateway has nothing of the queue in its hands.
+        serving.child.kill("SIGTERM");
+        await serving.ended;
+        expect(serving.child.exitCode, serving.said.join("\n")).toBe(0);
+        await second.worker.stop(0);
+        await second.connection.close();
+        await own.dispose();
+      }, 240_000);
+
+      test("a wrong password: an error that names the server and no secret", async () => {
+        const wrong = { LANTERN_CLUSTER_USER: "worker", LANTERN_CLUSTER_PASSWORD: "guessed" };
+        const failed = start(["worker", ...cluster, ...workerFlags()], wrong);
+        await expect(failed).rejects.toThrow(/no connection to NATS at tls:\/\/localhost/);
+        await expect(failed).rejects.not.toThrow(/guessed/);
+      });
+    },
+  );
 
   test.each([
     ["an nkey", "seed"],

@@ -1,6 +1,7 @@
-// Workers and gateways as processes of their own, as users start them: for scripts/stress-cluster.ts and bench/cluster.ts.
+// Servers, workers and gateways as processes of their own, as users start them: for scripts/stress-*.ts and benchmarks.
 
 import { type ChildProcess, spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
@@ -43,11 +44,42 @@ export async function startScript(args: readonly string[], how: StartHow = {}): 
     said.push(line);
     if (said.length > 40) said.shift();
   });
-  const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
+  let ending = "";
+  const ended = new Promise<void>((resolve) => {
+    child.once("exit", (code, signal) => {
+      ending = signal ?? `exit code ${code}`;
+      resolve();
+    });
+  });
   const first = new Promise<string>((resolve) => {
     createInterface({ input: child.stdout }).once("line", resolve);
   });
   const line = await Promise.race([first, ended]);
-  if (line === undefined) throw new Error(`lantern ${args[0]} ended:\n${said.join("\n")}`);
+  if (line === undefined)
+    throw new Error(`lantern ${args[0]} ended (${ending}):\n${said.join("\n")}`);
   return { ready: JSON.parse(line) as Record<string, unknown>, child, ended, said };
+}
+
+/** Resolves with its exit code when it has ended; null: a signal ended it. */
+export async function stop(
+  { child, ended }: Pick<Started, "child" | "ended">,
+  signal: NodeJS.Signals = "SIGTERM",
+): Promise<number | null> {
+  child.kill(signal);
+  await ended;
+  return child.exitCode;
+}
+
+/** MiB that a process has now, or had at most; undefined where the system does not say, or it has ended. */
+export function memoryMib(
+  { child }: Pick<Started, "child">,
+  which: "now" | "most" = "now",
+): number | undefined {
+  try {
+    const status = readFileSync(`/proc/${child.pid}/status`, "latin1");
+    const found = (which === "now" ? /VmRSS:\s+(\d+) kB/ : /VmHWM:\s+(\d+) kB/).exec(status);
+    return found ? Number(found[1]) / 1024 : undefined;
+  } catch {
+    return undefined;
+  }
 }

@@ -1,12 +1,12 @@
 // A cluster in one process: workers on tiny models, and a gateway's server, all over a real NATS.
 
-import { connectNats } from "../../src/cluster/connect.ts";
-import { Gateway } from "../../src/cluster/gateway.ts";
-import type { ClusterTimes } from "../../src/cluster/messages.ts";
-import type { NatsConnection } from "../../src/cluster/peer.ts";
-import { ClusterWorker } from "../../src/cluster/worker.ts";
+import { connectNats } from "../../apps/cluster/connect.ts";
+import { Gateway } from "../../apps/cluster/gateway.ts";
+import type { ClusterTimes } from "../../apps/cluster/messages.ts";
+import type { NatsConnection } from "../../apps/cluster/peer.ts";
+import { ClusterWorker } from "../../apps/cluster/worker.ts";
+import { type RunningServer, type StartOptions, startServer } from "../../apps/server/serve.ts";
 import type { Model } from "../../src/index.ts";
-import { type RunningServer, type StartOptions, startServer } from "../../src/server/serve.ts";
 import { until } from "../server/test-server.ts";
 
 /**

@@ -4,7 +4,7 @@
 // Batches have one token and many, of two sequences, over several blocks of the cache. Entries of block tables that lie
 // before every window are out of range when a batch runs: whoever reads them is wrong or stopped.
 
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { kvPair, kvQuantizer, kvTypes } from "../../src/dtypes/kv-types.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
@@ -158,7 +158,7 @@ export async function attended(
   const totals = [0, 1].map((s) => batches.reduce((sum, counts) => sum + counts[s]!, 0));
   const held = totals.map((total) => Math.ceil(total / KV_BLOCK_TOKENS));
   const blocks = held[0]! + held[1]!;
-  await backend.prepare(makePlan(graph, limits), evenRoom(blocks, kvOf(kvType)));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(blocks, kvOf(kvType)));
   for (const weight of graph.weights) {
     const bytes = new Uint8Array(floatsOf(weight).buffer);
     await backend.upload(weight, async (target, at) => {

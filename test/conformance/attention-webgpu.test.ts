@@ -1,10 +1,10 @@
 // Attention and its options on the GPU, node by node, against doubles (attention-cases.ts): by the kernel that goes position
-// by position, and by teams of lanes. Fused with rope and what follows: test/backends/webgpu-fused.test.ts.
+// by position, and by subgroups of lanes. Fused with rope and what follows: test/backends/webgpu-fused.test.ts.
 
 import { expect, test } from "vitest";
 import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
-import { hasTeams } from "../../src/backends/webgpu/wgsl/attention-teams.ts";
+import { hasSubgroups } from "../../src/backends/webgpu/wgsl/attention-subgroups.ts";
 import { kvFormatOf } from "../../src/backends/webgpu/wgsl/kv-formats.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { someOf } from "../support/exhaustive.ts";
@@ -17,7 +17,7 @@ const kinds = [
   { kvType: "f16", lanes: 64 },
   { kvType: "q8_0", lanes: 0 },
 ];
-/** Teams read rows of Q8_0 that are multiples of 128 values, in heads of one size. */
+/** Subgroups read rows of Q8_0 that are multiples of 128 values, in heads of one size. */
 const blockCases = [
   "all positions",
   "sinks and a window, no shared heads",
@@ -63,9 +63,9 @@ describeGpu("webgpu: attention", () => {
     }
   });
 
-  test.each(blockCases)("a cache of q8_0, by teams: $name", async (one) => {
+  test.each(blockCases)("a cache of q8_0, by subgroups: $name", async (one) => {
     const format = kvFormatOf(dtypeByName("q8_0")!)!;
-    expect(hasTeams({ ...one, vHeadDim: one.headDim }, { k: format, v: format })).toBe(true);
+    expect(hasSubgroups({ ...one, vHeadDim: one.headDim }, { k: format, v: format })).toBe(true);
     const gpu = await openGpu();
     const tuning = { ...tuningFor(gpu.facts), attentionSize: 64, promptAttentionSize: 64 };
     const got = await attended(new WebGpuBackend(gpu, { tuning }), one, "q8_0");

@@ -1,5 +1,6 @@
 // The conformance table in guard mode: no kernel leaves its buffers. WebAssembly and the interpreter name the kernel
 // that does; machine code crashes, so it runs in child processes, and the case and kernel that crashed are named.
+// Held against: the reference, and kernels that the test has made wrong.
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";

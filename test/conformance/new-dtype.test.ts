@@ -1,4 +1,4 @@
-// A tensor type that Lantern does not know, added from outside: the example of docs/add-a-dtype.md has only its file, and is
+// A tensor type that Lantern does not know, added from outside: the example of docs/inside/add-a-dtype.md has only its file, and is
 // computed on the reference and on every target of this processor. (On the GPU: webgpu-derived.test.ts.)
 
 import { beforeAll, expect, test } from "vitest";

@@ -1,7 +1,7 @@
 // Runs a case of the conformance table on a backend, and says whether its values are the reference's. Without the test
 // runner, so that a child process can (guarded-child.ts).
 
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 
 import { Batch, NO_SLOT } from "../../src/graph/batch.ts";
@@ -62,7 +62,7 @@ export async function runCase(
 ): Promise<Seen[]> {
   const most = Math.max(...batches.map(([first, second]) => first + second));
   const plan = makePlan(graph, { maxTokens: most, maxOutputs: most });
-  const kv = { ...evenRoom(4, kvOf(kvType), kvGroups(graph).length), slots: 4 };
+  const kv = { ...evenCapacity(4, kvOf(kvType), kvGroups(graph).length), slots: 4 };
   await backend.prepare(plan, kv);
   for (const weight of graph.weights) {
     const bytes = bytesOf(weight);

@@ -244,7 +244,7 @@ const isRareModel = (each: TableCase): boolean =>
   (!["f16", "q4_1", undefined].includes(each.options.weightType) ||
     !["f32", "f16", "q8_0", undefined].includes(each.options.kvType));
 
-/** Architectures whose cases run everywhere, with the example of docs/add-a-model.md; others are held by test/models/archs-golden.ts. */
+/** Architectures whose cases run everywhere, with the example of docs/inside/add-a-model.md; others are held by test/models/archs-golden.ts. */
 const usualArchs = ["llama", "qwen2", "qwen3", "gptj"];
 const isRareArch = (each: TableCase): boolean =>
   "options" in each && !usualArchs.includes(each.options.architecture ?? "llama");

@@ -9,7 +9,12 @@ import type { TargetName as KernelTargetName } from "../../src/kernels/target.ts
 import { nativeElsewhere, nativeHere } from "../support/native.ts";
 
 type NativeName = Exclude<KernelTargetName, "wasm">;
-type WasmName = "opt level 2" | "wasm" | "wasm without relaxed SIMD" | "wasm with 64-bit addresses";
+type WasmName =
+  | "opt level 2"
+  | "wasm"
+  | "wasm with dot products of 0..127"
+  | "wasm without relaxed SIMD"
+  | "wasm with 64-bit addresses";
 
 /** "guarded": in guard mode; "interpreted": its kernels as the IR means them, and some of them under qemu. */
 export type TargetName =
@@ -35,6 +40,7 @@ const GIB = 2 ** 30;
 
 const lacks = {
   memory64: features.memory64 ? undefined : "this engine has no 64-bit addresses",
+  relaxed: features.relaxed ? undefined : "this engine's WebAssembly has no relaxed SIMD",
   simd: features.simd ? undefined : "this engine's WebAssembly has no SIMD",
 };
 
@@ -42,10 +48,16 @@ export const wasmTargets: readonly CpuTarget[] = [
   { name: "opt level 2", lacks: lacks.simd, options: () => ({ level: 2, ...alone }) },
   { name: "wasm", lacks: lacks.simd, options: () => ({ level: 3, ...alone }) },
   {
+    name: "wasm with dot products of 0..127",
+    lacks: lacks.simd ?? lacks.relaxed,
+    // As x64 without VNNI has them.
+    options: () => ({ level: 3, ...alone, wasm: { ...features, dot4: "i7" } }),
+  },
+  {
     name: "wasm without relaxed SIMD",
     lacks: lacks.simd,
     // Spelled out with 16-bit products, the dot product takes all bytes.
-    options: () => ({ level: 3, ...alone, wasm: { ...features, relaxed: false, dot4: "signed" } }),
+    options: () => ({ level: 3, ...alone, wasm: { ...features, relaxed: false, dot4: "words" } }),
   },
   {
     name: "wasm with 64-bit addresses",

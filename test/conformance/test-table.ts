@@ -14,6 +14,8 @@ export interface TableRun {
   readonly batches?: number;
   /** The least that values may differ by, where a device rounds otherwise. */
   readonly least?: number;
+  /** Why a case is left out. */
+  leavesOut?(each: TableCase): string | undefined;
   /** What else is to be asked of the backend, before it is disposed of. */
   after?(each: TableCase, backend: Backend): void | Promise<void>;
 }
@@ -26,7 +28,7 @@ export function testTable(run: TableRun, lacks?: string): void {
   }
   describe(run.target, () => {
     for (const each of cases) {
-      const reason = skipReason(run.target, each);
+      const reason = skipReason(run.target, each) ?? run.leavesOut?.(each);
       if (reason !== undefined) test.skip(`${each.name} [skipped: ${reason}]`, () => {});
       else test(each.name, () => runTableCase(run, each));
     }

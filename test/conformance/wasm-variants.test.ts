@@ -1,4 +1,5 @@
 // The conformance table on WebAssembly as other engines and larger models have it: without relaxed SIMD, and behind 4 GiB.
+// Held against: the reference.
 
 import { cpuBackend, wasmTargets } from "./targets.ts";
 import { expectKernels, testTable } from "./test-table.ts";

@@ -1,5 +1,5 @@
 // What the GPU derives from the description of a type's blocks: rows of every type, which are its dequantize's values, whether the
-// type has an unpacking by hand or not; and a type that has only its file, the example of docs/add-a-dtype.md, with everything.
+// type has an unpacking by hand or not; and a type that has only its file, the example of docs/inside/add-a-dtype.md, with everything.
 
 import { expect, test } from "vitest";
 import { deriveUnpack } from "../../src/backends/webgpu/unpack/derive.ts";

@@ -9,19 +9,20 @@ import { fileURLToPath } from "node:url";
 import { Command } from "commander";
 import { describe, expect, test } from "vitest";
 import { parseAllDocuments } from "yaml";
-import type { Answerer } from "../../src/batch/runner.ts";
-import type { CliContext } from "../../src/cli/command.ts";
-import { commands } from "../../src/cli/commands/table.ts";
-import { connectNats } from "../../src/cluster/connect.ts";
-import { LineQueue } from "../../src/cluster/line-queue.ts";
-import { LineWorker } from "../../src/cluster/line-worker.ts";
-import { ClusterWorker } from "../../src/cluster/worker.ts";
-import { Workers } from "../../src/cluster/workers.ts";
+import type { Answerer } from "../../apps/batch/runner.ts";
+import type { CliContext } from "../../apps/cli/command.ts";
+import { commands } from "../../apps/cli/commands/table.ts";
+import { connectNats } from "../../apps/cluster/connect.ts";
+import { LineQueue } from "../../apps/cluster/line-queue.ts";
+import { LineWorker } from "../../apps/cluster/line-worker.ts";
+import { ClusterWorker } from "../../apps/cluster/worker.ts";
+import { Workers } from "../../apps/cluster/workers.ts";
 import type { Model } from "../../src/index.ts";
 import { fakeInfo } from "../cluster/fake-info.ts";
 import { certificates, hasOpenssl } from "../support/certificates.ts";
 import { describeNats } from "../support/nats.ts";
 import { freePorts, listening } from "../support/nats-servers.ts";
+import { skippedFor } from "../support/skips.ts";
 
 const deploy = fileURLToPath(new URL("../../deploy/", import.meta.url));
 const read = (file: string): string => readFileSync(join(deploy, file), "utf8");
@@ -97,7 +98,7 @@ describe("kubernetes", () => {
     const { kind, name } = scaler.spec.scaleTargetRef;
     expect(workloads.map((one) => [one.kind, one.metadata.name])).toContainEqual([kind, name]);
     const routes = readFileSync(
-      fileURLToPath(new URL("../../src/server/routes/metrics.ts", import.meta.url)),
+      fileURLToPath(new URL("../../apps/server/routes/metrics.ts", import.meta.url)),
       "utf8",
     );
     for (const { external } of scaler.spec.metrics) {
@@ -147,7 +148,7 @@ test("the image: files that are copied exist, and it does not run as root", asyn
 
 describeNats("nats.conf", () => {
   test.skipIf(!hasOpenssl)(
-    "each role can do its work over TLS, and not the other's (needs openssl)",
+    `each role can do its work over TLS, and not the other's${skippedFor("openssl is not installed", !hasOpenssl)}`,
     async () => {
       const folder = mkdtempSync(join(tmpdir(), "lantern-deploy-"));
       const at = (name: string): string => join(folder, name);

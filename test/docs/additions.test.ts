@@ -16,7 +16,7 @@ function add(what: string, additions: readonly Addition[]): string[] {
   return files;
 }
 
-const op = additionsOf("docs/add-an-op.md");
+const op = additionsOf("docs/inside/add-an-op.md");
 const graph: readonly string[] = ["src/graph/graph.ts", "src/graph/builder.ts"];
 const isGraph = ({ path }: Addition) => graph.includes(path);
 
@@ -50,13 +50,13 @@ test("an op: four lines of the graph, a file and a line for each backend, a line
 });
 
 test("a tensor type: one file and one line", () => {
-  const file = additionsOf("docs/add-a-dtype.md")[0]!;
+  const file = additionsOf("docs/inside/add-a-dtype.md")[0]!;
   const line = listed("src/dtypes/table.ts", "./q1_0.ts", "q1_0");
   expect(add("a tensor type", [file, line])).toEqual(["src/dtypes/q1_0.ts", "src/dtypes/table.ts"]);
 });
 
 test("a plain architecture: one file and one line", () => {
-  const file = additionsOf("docs/add-a-model.md")[0]!;
+  const file = additionsOf("docs/inside/add-a-model.md")[0]!;
   const line = listed("src/models/table.ts", "./gptj.ts", "gptj");
   expect(add("an architecture", [file, line])).toEqual([
     "src/models/gptj.ts",
@@ -65,7 +65,7 @@ test("a plain architecture: one file and one line", () => {
 });
 
 test("a backend: one file and one entry, and as much for its tests", () => {
-  const backend = additionsOf("docs/add-a-backend.md");
+  const backend = additionsOf("docs/inside/add-a-backend.md");
   expect(add("a backend", backend)).toEqual([
     "src/backends/counting/counting.ts",
     "src/backends/table.ts",

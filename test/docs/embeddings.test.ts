@@ -1,4 +1,4 @@
-// The example of docs/embeddings.md, run as it is written, on a tiny random model under the name of a real one.
+// The example of docs/library/embeddings.md, run as it is written, on a tiny random model under the name of a real one.
 
 import { execFileSync } from "node:child_process";
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
@@ -10,7 +10,7 @@ import { tinyEncoder } from "../support/tiny-encoder.ts";
 const root = fileURLToPath(new URL("../../", import.meta.url));
 
 test("semantic search: every passage with its score, the best first", async () => {
-  const text = readFileSync(join(root, "docs/embeddings.md"), "utf8");
+  const text = readFileSync(join(root, "docs/library/embeddings.md"), "utf8");
   const example = /```ts\n(import .*?)```/s.exec(text)![1]!;
   expect(example.trimEnd().split("\n").length).toBeLessThanOrEqual(17);
   const name = { type: "string", value: "nomic-embed-text-v1.5" };

@@ -42,13 +42,14 @@ export function additionsOf(document: string): Addition[] {
   return additions;
 }
 
-/** `--- path`, lines that are there (once, behind each other), and + lines that are new. */
+/** `--- path`, lines that are there (once, behind each other), - lines that go and + lines that are new. */
 function change(document: string, block: string): Addition {
   const [header, ...lines] = block.trimEnd().split("\n");
   const path = header!.replace("--- ", "");
   const old = lines.filter((line) => !line.startsWith("+"));
   const before = old.map((line) => line.slice(1)).join("\n");
-  const after = lines.map((line) => line.slice(1)).join("\n");
+  const kept = lines.filter((line) => !line.startsWith("-"));
+  const after = kept.map((line) => line.slice(1)).join("\n");
   return {
     path,
     apply: (text) => {
@@ -75,8 +76,9 @@ export function listed(table: string, file: string, name: string): Addition {
 export class Overlay {
   readonly folder: string = mkdtempSync(join(tmpdir(), "lantern-overlay-"));
 
-  constructor() {
-    for (const folder of folders) {
+  /** @param more Further folders and files of the project. */
+  constructor(more: readonly string[] = []) {
+    for (const folder of [...folders, ...more]) {
       cpSync(join(root, folder), join(this.folder, folder), { recursive: true });
     }
     for (const file of ["package.json", "tsconfig.json", "vitest.config.ts"]) {
@@ -95,12 +97,9 @@ export class Overlay {
     return [...new Set(additions.map(({ path }) => path))];
   }
 
-  /** What the compiler says of src and the conformance table; "": nothing. */
-  compile(): string {
-    const config = {
-      extends: "./tsconfig.json",
-      include: ["src", ...compiled],
-    };
+  /** What the compiler says of src and the conformance table, or of what is included instead; "": nothing. */
+  compile(include: readonly string[] = ["src", ...compiled]): string {
+    const config = { extends: "./tsconfig.json", include };
     writeFileSync(join(this.folder, "tsconfig.overlay.json"), JSON.stringify(config));
     const tsc = join(root, "node_modules/typescript/bin/tsc");
     return this.#run([tsc, "-p", "tsconfig.overlay.json"]);
@@ -150,6 +149,13 @@ export class Overlay {
       const { stdout, stderr } = error as { stdout: string; stderr: string };
       return `${stdout}${stderr}`;
     }
+  }
+
+  /** What a program of the copy prints. */
+  program(code: string): string {
+    const file = join(this.folder, "program.ts");
+    writeFileSync(file, code);
+    return this.#run([file]);
   }
 
   remove(): void {

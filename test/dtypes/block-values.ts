@@ -59,7 +59,7 @@ function partOf(bytes: Uint8Array, part: PartNumbers | undefined, i: number): nu
 
 function floatOf(bytes: Uint8Array, { format, pieces }: BlockFloat): number {
   const number = pieces.reduce((sum, piece) => sum + pieceOf(bytes, piece, 0), 0);
-  if (format === "f16") return f16ToF32[number]!;
+  if (format === "f16") return f16ToF32(number);
   if (format === "e8m0_half") return f(2 ** (number - 128));
   return new Float32Array(Uint32Array.of(number).buffer)[0]!;
 }
@@ -90,7 +90,7 @@ function isNegative(
 export function blockValues({ block, blockElems }: DType, bytes: Uint8Array): Float32Array {
   if (block.kind === "floats") {
     const bits = bitsAt(bytes, 0, block.format === "f32" ? 32 : 16);
-    if (block.format === "f16") return Float32Array.of(f16ToF32[bits]!);
+    if (block.format === "f16") return Float32Array.of(f16ToF32(bits));
     const word = block.format === "f32" ? bits : bits * 65536;
     return new Float32Array(Uint32Array.of(word).buffer);
   }

@@ -51,7 +51,7 @@ describe("codebooks", () => {
 
   test("seven sign bits make eight signs with an even number of minuses", () => {
     for (let row = 0; row < 128; row++) {
-      const signs = paritySigns.subarray(8 * row, 8 * row + 8);
+      const signs = paritySigns().subarray(8 * row, 8 * row + 8);
       expect(signs.reduce((product, sign) => product * sign)).toBe(1);
       expect([...signs.subarray(0, 7)]).toEqual(
         Array.from({ length: 7 }, (_, j) => ((row >> j) & 1 ? -1 : 1)),

@@ -187,7 +187,7 @@ function readGolden(name: string): Golden {
   const file = new URL(`${name}.json`, dataFolder);
   if (!existsSync(file)) {
     throw new Error(
-      `dtype "${name}" has no golden vectors; make ${name}.json (docs/add-a-dtype.md)`,
+      `dtype "${name}" has no golden vectors; make ${name}.json (docs/inside/add-a-dtype.md)`,
     );
   }
   return JSON.parse(readFileSync(file, "utf8")) as Golden;

@@ -1,4 +1,5 @@
 // The types of a KV cache are listed once; whoever keeps a cache has a format for each of them, and none besides.
+// Held against: the tables of formats.
 
 import { expect, test } from "vitest";
 import { kvFormatOf } from "../../src/backends/webgpu/wgsl/kv-formats.ts";

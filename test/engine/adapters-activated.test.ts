@@ -1,5 +1,6 @@
 // Activated adapters (aLoRA): they change what comes from their invocation on, and what comes before it is the model's own state.
 // (adapters-llamacpp.test.ts has what llama.cpp writes with one.)
+// Held against: the text of the model without the adapter.
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -15,7 +15,7 @@ import type { GenerateOptions, TokenEvent } from "../../src/index.ts";
 import { Random } from "../support/random.ts";
 import { tinyEngine, tinyPrompt } from "../support/tiny-engine.ts";
 
-const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
+const yieldThread = () => new Promise<void>((resolve) => setImmediate(resolve));
 const vocab = 48;
 
 /** The reference, as if a device computed it. */
@@ -36,7 +36,7 @@ class Apart extends ReferenceBackend {
       this.log.push("batch");
       this.#adjusted = [...batch.adjusted];
       options?.meanwhile?.();
-      await breathe();
+      await yieldThread();
       compute(batch, options);
       this.log.push("computed");
     };
@@ -88,7 +88,7 @@ const asked = (backend: ReferenceBackend) =>
 
 async function texts(backend: ReferenceBackend) {
   const engine = await asked(backend);
-  const control: RunControl = { aborted: false, breathe, now: () => 0 };
+  const control: RunControl = { aborted: false, yieldThread, now: () => 0 };
   const work = Object.values(settings).map(async (options, i) => {
     const events: TokenEvent[] = [];
     const request = { tokens: tinyPrompt(i + 1, 40), options: { maxTokens: 20, ...options } };
@@ -123,7 +123,7 @@ test.each([false, true])(
 test("all logits are read where a mask forbids tokens, and not before", async () => {
   const run = async (backend: ReferenceBackend, options: GenerateOptions) => {
     const engine = await asked(backend);
-    const control: RunControl = { aborted: false, breathe, now: () => 0 };
+    const control: RunControl = { aborted: false, yieldThread, now: () => 0 };
     const request = { tokens: tinyPrompt(1, 8), options: { temperature: 0, ...options } };
     const { text } = await generate(engine, request, control, () => {});
     engine.dispose();
@@ -153,7 +153,7 @@ test("all logits are read where a mask forbids tokens, and not before", async ()
 test("the next batch begins before the events of its tokens are sent", async () => {
   const backend = new Apart();
   const engine = await asked(backend);
-  const control: RunControl = { aborted: false, breathe, now: () => 0 };
+  const control: RunControl = { aborted: false, yieldThread, now: () => 0 };
   const run = (seed: number) => {
     const request = { tokens: tinyPrompt(seed, 8), options: { temperature: 0, maxTokens: 3 } };
     return generate(engine, request, control, () => backend.log.push("token"));
@@ -175,9 +175,9 @@ test.each([
   let turns = 0;
   const counting = () => {
     turns++;
-    return breathe();
+    return yieldThread();
   };
-  const control: RunControl = { aborted: false, breathe: counting, now: () => 0 };
+  const control: RunControl = { aborted: false, yieldThread: counting, now: () => 0 };
   // Three batches of 32 tokens.
   const options = { temperature: 0, maxTokens: 0, speculate: false };
   await generate(engine, { tokens: tinyPrompt(1, 90), options }, control, () => {});
@@ -208,7 +208,7 @@ test("a batch that was computed is seen between requests that come together", as
     close: () => {},
   };
   const states = {} as StatePlaces;
-  serveEngine(port, { load: async () => engine, breathe, now: () => 0, states });
+  serveEngine(port, { load: async () => engine, yieldThread, now: () => 0, states });
   const send = (id: number, message: Pick<ToEngine, "method"> & { params: unknown }) => {
     const ended = Promise.withResolvers<void>();
     results.set(id, ended);
@@ -241,9 +241,9 @@ test("work that nobody asked for begins when the caller's thread has asked for i
     close: () => {},
   };
   const states = {} as StatePlaces;
-  serveEngine(port, { load: async () => engine, breathe, now: () => 0, states });
+  serveEngine(port, { load: async () => engine, yieldThread, now: () => 0, states });
   receive({ id: 1, aborted: false, method: "open", params: {} });
-  await breathe();
+  await yieldThread();
   const log: string[] = [];
   const { promise, reject } = Promise.withResolvers<void>();
   const done = engine.asAsked(() => {
@@ -251,23 +251,23 @@ test("work that nobody asked for begins when the caller's thread has asked for i
     return promise;
   });
   const failing = expect(done).rejects.toThrow("no memory");
-  await breathe();
+  await yieldThread();
   expect(posted.at(-1)).toEqual({ id: 0, kind: "hasWork" });
   expect(log).toEqual([]);
   receive({ id: 2, aborted: false, method: "ownWork", params: {} });
-  await breathe();
+  await yieldThread();
   expect(log).toEqual(["began"]);
   expect(posted.some(({ id }) => id === 2)).toBe(false);
   reject(new Error("no memory"));
   await failing;
-  await breathe();
+  await yieldThread();
   expect(posted.at(-1)).toEqual({ id: 2, kind: "result", result: undefined });
   engine.dispose();
 });
 
 test("an event that cannot be sent ends its own generation, not the others", async () => {
   const engine = await asked(new Apart());
-  const control: RunControl = { aborted: false, breathe, now: () => 0 };
+  const control: RunControl = { aborted: false, yieldThread, now: () => 0 };
   const run = (seed: number, emit: () => void) => {
     const request = { tokens: tinyPrompt(seed, 8), options: { temperature: 0, maxTokens: 4 } };
     return generate(engine, request, control, emit);

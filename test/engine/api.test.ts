@@ -1,4 +1,5 @@
 // The public API through real engine threads, on a tiny random model: streaming, determinism, abort, chat, dispose.
+// Held against: the same answer asked for in other ways, and errors written here.
 
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -290,7 +291,11 @@ describe("open and dispose", () => {
     await expect(open(import.meta.filename)).rejects.toThrow(FormatError);
     await expect(open(file.path, { contextSize: 0 })).rejects.toThrow("contextSize: got 0");
     await expect(open(file.path, { kvType: "q9" as "f16" })).rejects.toThrow('"q9"');
-    await expect(open(file.path, { threads: 0 })).rejects.toThrow("threads: got 0");
+    for (const threads of [0, 257]) {
+      await expect(open(file.path, { threads })).rejects.toThrow(
+        `threads: got ${threads}, expected a whole number from 1 to 256`,
+      );
+    }
     await expect(open(5 as unknown as string)).rejects.toThrow("model: got 5");
     await expect(open(file.path, { threds: 2 } as object)).rejects.toThrow('"threds"');
   });

@@ -18,7 +18,7 @@ import type { AdvanceOptions } from "../../src/engine/job.ts";
 import { Scheduler } from "../../src/engine/scheduler.ts";
 import { NO_ADAPTERS } from "../../src/engine/state/adapter-use.ts";
 import { Admission } from "../../src/engine/state/admission.ts";
-import { ComingPrompts } from "../../src/engine/state/coming-prompts.ts";
+import { ComingPrompts, type WaitingPrompt } from "../../src/engine/state/coming-prompts.ts";
 import { Sequence } from "../../src/engine/state/sequence.ts";
 import { Batch } from "../../src/graph/batch.ts";
 import { Random } from "../support/random.ts";
@@ -272,26 +272,67 @@ test("what is neither foreground nor background is refused", () => {
   );
 });
 
-test("prompts that begin like one that is being computed wait for it", async () => {
-  const coming = new ComingPrompts();
-  const shared = Array.from({ length: 70 }, (_, i) => i);
-  const first = coming.begin([...shared, 1], NO_ADAPTERS);
-  const order: string[] = [];
-  let known = 0;
-  const second = coming
-    .beginAfterOthers([...shared, 2], NO_ADAPTERS, () => known)
-    .then((began) => {
-      order.push("second");
-      return began;
+describe("prompts that begin like one that is being computed", () => {
+  const shared = Array.from({ length: 46 }, (_, i) => i);
+  const waiting = (tokens: number[], more: Partial<WaitingPrompt> = {}): WaitingPrompt => ({
+    ...{ tokens, adapters: NO_ADAPTERS, isBackground: false, isAborted: () => false },
+    ...{ known: () => 0, usable: (count: number) => count },
+    ...more,
+  });
+  /** Whether it waits until the first prompt is computed; `more`: what is known then, and all else. */
+  const waits = async (
+    first: { tokens: number[]; isBackground?: boolean },
+    tokens: number[],
+    more: Partial<WaitingPrompt> = {},
+  ): Promise<boolean> => {
+    const coming = new ComingPrompts();
+    const begun = coming.begin(first.tokens, NO_ADAPTERS, first.isBackground);
+    let isComputed = false;
+    let hasBegun = false;
+    const known = () => (isComputed ? tokens.length - 1 : 0);
+    const second = coming.beginAfterOthers(waiting(tokens, { known, ...more })).then((other) => {
+      hasBegun = true;
+      other[Symbol.dispose]();
     });
-  const other = await coming.beginAfterOthers([5, ...shared], NO_ADAPTERS, () => 0); // nothing in common
-  await soon();
-  expect(order).toEqual([]);
-  known = 64;
-  first[Symbol.dispose]();
-  (await second)[Symbol.dispose]();
-  other[Symbol.dispose]();
-  expect(order).toEqual(["second"]);
+    await soon();
+    const waited = !hasBegun;
+    expect(begun.isAwaited).toBe(waited);
+    isComputed = true;
+    begun[Symbol.dispose]();
+    await second;
+    return waited;
+  };
+
+  test("wait for it, where that saves computing and costs nothing", async () => {
+    expect(await waits({ tokens: shared }, shared)).toBe(true);
+    expect(await waits({ tokens: [...shared, 1] }, [...shared, 2])).toBe(true);
+    expect(await waits({ tokens: shared }, [5, ...shared])).toBe(false); // nothing in common
+    expect(await waits({ tokens: shared.slice(0, 16) }, shared.slice(0, 16))).toBe(false); // computed as soon
+    expect(await waits({ tokens: shared }, shared, { known: () => 40 })).toBe(false);
+    const toBlocks = (count: number) => count - (count % 32);
+    expect(await waits({ tokens: shared }, shared, { usable: toBlocks })).toBe(true);
+    expect(await waits({ tokens: shared }, shared.slice(0, 30), { usable: toBlocks })).toBe(false);
+  });
+
+  test("do not wait for what is longer or less urgent; background prompts do", async () => {
+    const long = { tokens: [...shared, ...Array.from({ length: 40 }, () => 7)] };
+    const background = { isBackground: true };
+    expect(await waits(long, shared)).toBe(false);
+    expect(await waits(long, shared, background)).toBe(true);
+    expect(await waits({ tokens: shared, ...background }, shared)).toBe(false);
+    expect(await waits({ tokens: shared, ...background }, shared, background)).toBe(true);
+  });
+
+  test("wait no longer when they are aborted", async () => {
+    const coming = new ComingPrompts();
+    using _ = coming.begin(shared, NO_ADAPTERS);
+    let aborted = false;
+    const second = coming.beginAfterOthers(waiting(shared, { isAborted: () => aborted }));
+    await soon();
+    aborted = true;
+    coming.check();
+    (await second)[Symbol.dispose]();
+  });
 });
 
 describe.each([
@@ -300,7 +341,7 @@ describe.each([
 ])("generations, %s", (_, make) => {
   const control = (): RunControl => ({
     aborted: false,
-    breathe: () => new Promise((resolve) => setImmediate(resolve)),
+    yieldThread: () => new Promise((resolve) => setImmediate(resolve)),
     now: () => 0,
   });
   const prompt = (seed: number, length: number): number[] => {

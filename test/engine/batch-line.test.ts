@@ -1,4 +1,5 @@
 // What one more token of a batch costs, from batches of several sizes.
+// Held against: costs written here.
 
 import { expect, test } from "vitest";
 import { BatchLine } from "../../src/engine/batch-line.ts";

@@ -13,7 +13,11 @@ import { tinyEngine, tinyShape } from "../support/tiny-engine.ts";
 const greedy = { temperature: 0 };
 
 function control(aborted = false): RunControl & { aborted: boolean } {
-  return { aborted, breathe: () => new Promise((resolve) => setImmediate(resolve)), now: () => 0 };
+  return {
+    aborted,
+    yieldThread: () => new Promise((resolve) => setImmediate(resolve)),
+    now: () => 0,
+  };
 }
 
 function run(
@@ -76,6 +80,58 @@ describe.each([
       engine.dispose();
     },
   );
+});
+
+describe.each([
+  ["reference", () => new ReferenceBackend() as Backend],
+  ["cpu", cpuBackend],
+])("the same prompt at the same time, %s", (_, make) => {
+  test.each([40, 46, 96])("is computed once: %i tokens", async (length) => {
+    const tokens = prompt(7, length);
+    const sampled = async (engine: Engine, seed: number, more: { cachePrompt?: boolean } = {}) => {
+      const options = { temperature: 1, seed, maxTokens: 12, ignoreEos: true, ...more };
+      return await generate(engine, { tokens, options }, control(), () => {});
+    };
+    const alone: number[][] = [];
+    for (const seed of [1, 2, 3]) {
+      const engine = await tinyEngine({ backend: make() });
+      alone.push((await sampled(engine, seed)).tokenIds);
+      engine.dispose();
+    }
+    expect(new Set(alone.map((ids) => ids.join())).size).toBe(3);
+
+    const { backend, batches } = watched(make());
+    const engine = await tinyEngine({ backend, cacheTokens: 2048 });
+    const together = await Promise.all([1, 2, 3].map((seed) => sampled(engine, seed)));
+    expect(together.map(({ tokenIds }) => tokenIds)).toEqual(alone);
+    // All but the last token, whose logits everybody needs.
+    const cached = together.map(({ timings }) => timings.cachedTokens);
+    expect(cached).toEqual([0, length - 1, length - 1]);
+    // 12 tokens are sampled, and 11 of them computed.
+    const computed = batches.reduce((sum, batch) => sum + batch.tokens, 0);
+    expect(computed).toBe(length + 2 + 3 * 11);
+    // They write side by side.
+    expect(batches.some(({ tables }) => tables === 3)).toBe(true);
+    // Who wants it computed computes it.
+    const anew = await Promise.all(
+      [1, 2].map((seed) => sampled(engine, seed, { cachePrompt: false })),
+    );
+    expect(anew.map(({ timings }) => timings.cachedTokens)).toEqual([0, 0]);
+    engine.dispose();
+  });
+
+  test("that was given up is computed by the next", async () => {
+    const engine = await tinyEngine({ backend: make(), contextSize: 512, cacheTokens: 2048 });
+    const first = control();
+    const tokens = prompt(7, 300);
+    const given = run(engine, tokens, 4, first);
+    const second = run(engine, tokens, 4);
+    await new Promise((resolve) => setImmediate(resolve));
+    first.aborted = true;
+    expect((await given).stopReason).toBe("aborted");
+    expect((await second).tokenIds).toHaveLength(4);
+    engine.dispose();
+  });
 });
 
 describe("batches", () => {

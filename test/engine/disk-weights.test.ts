@@ -90,9 +90,9 @@ test("experts are read on demand: the same text, and what was read is counted", 
 test("a model that does not fit is refused with mmap: false, and where too little is allowed", async () => {
   const refused = open(file.path, { ...options, ramBytes, mmap: false });
   await expect(refused).rejects.toThrow(MemoryError);
-  await expect(refused).rejects.toThrow(/but it may take [\d.]+ GiB \(ramBytes\)/);
+  await expect(refused).rejects.toThrow(/but it may take [\d.]+ MiB \(ramBytes\)/);
   const tooSmall = open(file.path, { ...options, ramBytes: 4_000_000 });
   await expect(tooSmall).rejects.toThrow(
-    /Its weights cannot stay on disk: with all that can, it still needs [\d.]+ GiB, and/,
+    /Its weights cannot stay on disk: with all that can, it still needs [\d.]+ MiB, and/,
   );
 });

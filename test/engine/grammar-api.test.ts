@@ -111,6 +111,13 @@ describe("errors", () => {
   });
 });
 
+test("a schema with values that JSON does not have is refused, wherever they are", async () => {
+  const inList = { anyOf: [{ enum: ["a", () => "b"] }] };
+  await expect(model.checkGrammar({ schema: inList })).rejects.toThrow('"1" is a function');
+  const inObject = { properties: { name: { const: Symbol("a") } } };
+  await expect(model.checkGrammar({ schema: inObject })).rejects.toThrow('"const" is a symbol');
+});
+
 test("checkGrammar() says what is not enforced", async () => {
   const schema = { type: "string", format: "color-of-sky" };
   expect(await model.checkGrammar({ schema })).toEqual([expect.stringContaining("color-of-sky")]);

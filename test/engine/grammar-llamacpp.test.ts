@@ -1,5 +1,6 @@
 // Texts under grammars are llama.cpp's: greedy, with and without a penalty, all in shared batches (data/grammar-llamacpp.json says
 // how they were made).
+// Held against: llama.cpp's texts.
 
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";

@@ -9,16 +9,22 @@ import { backendByName } from "../../src/backends/table.ts";
 import { Constraint } from "../../src/engine/constraint.ts";
 import type { Engine } from "../../src/engine/engine.ts";
 import { type Generated, generate, type RunControl } from "../../src/engine/generator.ts";
+import { GrammarTurns } from "../../src/engine/grammar-turns.ts";
 import { Grammars } from "../../src/engine/grammars.ts";
 import { createSampler, resolveSampling } from "../../src/engine/sampler.ts";
 import { forbidTokens } from "../../src/engine/sampler-logits.ts";
+import { PausedError } from "../../src/grammar/meter.ts";
 import { compileProgram } from "../../src/grammar/program.ts";
 import { letterTokenizer, tinyEngine, tinyPrompt, tinyShape } from "../support/tiny-engine.ts";
 
 const grammars = new Grammars(letterTokenizer);
 
 function control(aborted = false): RunControl & { aborted: boolean } {
-  return { aborted, breathe: () => new Promise((resolve) => setImmediate(resolve)), now: () => 0 };
+  return {
+    aborted,
+    yieldThread: () => new Promise((resolve) => setImmediate(resolve)),
+    now: () => 0,
+  };
 }
 
 function run(
@@ -254,6 +260,35 @@ describe("triggers", () => {
     );
     engine.dispose();
   });
+});
+
+test("a run of tokens without a choice shares one slice of work", async () => {
+  const grammar = await grammars.compile({
+    regex: `${[..."uvwxyz"].map((letter) => `(?!.*${letter}.*${letter})`).join("")}${"abcdefghijklmnopqrst".repeat(2)}[ab]`,
+  });
+  const { spent } = grammar.start();
+  const slice = 100;
+  const taken: number[] = [];
+  const turns = new GrammarTurns();
+  turns.atOnce = (work) => {
+    for (let isPaused = true; isPaused; ) {
+      const before = grammar.start().spent;
+      try {
+        work(slice);
+        isPaused = false;
+      } catch (error) {
+        if (!(error instanceof PausedError)) throw error;
+      }
+      taken.push(grammar.start().spent - before);
+    }
+    return true;
+  };
+  const options = { triggers: [], forces: true, ignoreEos: false, turns };
+  const constraint = new Constraint(grammar, letterTokenizer, options);
+  constraint.prepare();
+  expect(constraint.isNextKnown).toBe(true);
+  expect(grammar.start().spent - spent).toBeGreaterThan(4 * slice);
+  expect(Math.max(...taken)).toBeLessThan(2 * slice);
 });
 
 describe("compiled grammars", () => {

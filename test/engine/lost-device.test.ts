@@ -1,7 +1,7 @@
 // A device that is lost in the middle of a batch, here one that only pretends to be: test/backends/webgpu-lost.test.ts has a GPU's.
 
 import { afterAll, beforeAll, test } from "vitest";
-import { loseInLibrary, loseInServer } from "../support/losing-device.ts";
+import { fillInLibrary, loseInLibrary, loseInServer } from "../support/losing-device.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 
 let file: Awaited<ReturnType<typeof tinyFile>>;
@@ -16,4 +16,8 @@ test("running requests fail, the next one opens the model again", async () => {
 
 test("the server opens it again by itself", async () => {
   await loseInServer(file.path, "losing");
+});
+
+test("without memory in the middle of an answer: it goes on with fewer layers", async () => {
+  await fillInLibrary(file.path, "full");
 });

@@ -1,5 +1,6 @@
 // What a generation and an engine report beside the text: how far the prompt is, the bytes of tokens, batches, and the
 // facts that a server needs of a model.
+// Held against: the tokens and batches that the test asked for.
 
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Model, open, type TokenEvent } from "../../src/index.ts";

@@ -7,8 +7,8 @@ import type { Engine } from "../../src/engine/engine.ts";
 import { type Generated, generate, type RunControl } from "../../src/engine/generator.ts";
 import { tinyEngine, tinyPrompt } from "../support/tiny-engine.ts";
 
-const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
-const control: RunControl = { aborted: false, breathe, now: () => 0 };
+const yieldThread = () => new Promise<void>((resolve) => setImmediate(resolve));
+const control: RunControl = { aborted: false, yieldThread, now: () => 0 };
 
 async function answer(
   engine: Engine,

@@ -2,6 +2,7 @@
 //
 // Seeds are fixed, so a pass is a pass. 20,000 draws a case; the right distribution is within four
 // standard deviations, and the last test shows that wrong ones are far outside.
+// Held against: the definition of each filter.
 
 import { expect, test } from "vitest";
 import type { SamplingOptions } from "../../src/api/api.ts";

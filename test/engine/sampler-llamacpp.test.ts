@@ -331,7 +331,9 @@ describe("in the chain", () => {
 test("breakers: tokens that contain the text, or end with its beginning", async () => {
   const file = await tinyFile();
   const tokenizer = await openTokenizer(file.path);
-  const found = await findBreakers(tokenizer as never, ["at", "\n"], { breathe: async () => {} });
+  const found = await findBreakers(tokenizer as never, ["at", "\n"], {
+    yieldThread: async () => {},
+  });
   const shown = found.map(({ head, tail }) => [
     tokenizer.decode([head], { special: true }),
     tokenizer.decode(tail),

@@ -374,9 +374,9 @@ describe("resolveSampling", () => {
       dryAllowedLength: 3,
       dryPenaltyLastN: -1,
       drySequenceBreakers: ["\n"],
+      seed: 2 ** 53 - 1,
       samplers: ["top_k", "temperature"] as const,
       logitBias: new Map([[7, Number.NEGATIVE_INFINITY]]),
-      seed: 2 ** 53 - 1,
     };
     expect(resolveSampling(given)).toEqual(given);
     expect(Object.keys(given)).toEqual(samplingOptionNames);
@@ -439,7 +439,7 @@ describe("resolveSampling", () => {
   test.each(bad)("refuses %s = %o", (option, value) => {
     const resolving = () => resolveSampling({ [option]: value } as SamplingOptions);
     expect(resolving).toThrow(expect.objectContaining({ code: "usage" }));
-    expect(resolving).toThrow(new RegExp(`option "${option}.*: got .+, expected .+`));
+    expect(resolving).toThrow(new RegExp(`^${option}.*: got .+, expected .+`));
   });
 
   test("refuses an unknown option and names the known ones", () => {

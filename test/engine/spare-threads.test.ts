@@ -1,4 +1,5 @@
 // Compute threads that start before the engine's code is loaded: how many, who gets them, and what becomes of the rest.
+// Held against: how many threads have started and ended.
 
 import { expect, test } from "vitest";
 import type { EngineThread } from "../../src/platform/platform.ts";

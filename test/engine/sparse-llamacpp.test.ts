@@ -1,4 +1,5 @@
 // Models with squared ReLU, with neurons that are zero left out, on two threads: the tokens that llama.cpp writes.
+// Held against: llama.cpp's tokens.
 
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";

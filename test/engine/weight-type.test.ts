@@ -1,4 +1,5 @@
 // info.weightType: the file's own type where it names one, else that of most bytes in the layers.
+// Held against: types written here.
 
 import { expect, test } from "vitest";
 import { fileTypeIds, fileTypeName, mainType } from "../../src/base/file-type-names.ts";

@@ -4,7 +4,7 @@
 import { createHash } from "node:crypto";
 import * as fs from "node:fs";
 import path from "node:path";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import { nodeTerminal } from "../../src/platform/node-cli.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { FakeTerminal } from "../cli/fake-terminal.ts";

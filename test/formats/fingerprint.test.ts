@@ -4,7 +4,7 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { expect, test } from "vitest";
-import { modelFingerprint } from "../../src/cluster/model-fingerprint.ts";
+import { modelFingerprint } from "../../apps/cluster/model-fingerprint.ts";
 import { LOCAL_SAMPLES, weightsFingerprint, withSamples } from "../../src/formats/fingerprint.ts";
 import type { ModelFile } from "../../src/formats/model-file.ts";
 import { openModelFile } from "../../src/formats/open-model-file.ts";

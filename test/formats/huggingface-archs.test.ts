@@ -11,6 +11,7 @@ import { architectures } from "../../src/formats/huggingface-families.ts";
 import type { ModelFile } from "../../src/formats/model-file.ts";
 import { openModelFile } from "../../src/formats/open-model-file.ts";
 import { tokenizerOf } from "../../src/load/compose.ts";
+import { skippedFor } from "../support/skips.ts";
 import { convertInMemory } from "../tools/conversion.ts";
 import { jsonFile } from "../tools/safetensors-files.ts";
 import { asFiles, type Files } from "../tools/tiny-folder.ts";
@@ -34,7 +35,7 @@ async function logitsOf(file: ModelFile): Promise<Map<number, number>[]> {
     { progress: () => {}, check: () => {} },
   );
   try {
-    const control = { aborted: false, breathe: async () => {}, now: () => 0 };
+    const control = { aborted: false, yieldThread: async () => {}, now: () => 0 };
     const result = await computeLogits(engine, [...prompt], { top: 20, greedy: 0 }, control);
     return result.positions.map(({ top }) => new Map(top));
   } finally {
@@ -66,9 +67,12 @@ async function hashOf(file: ModelFile, name: string): Promise<string> {
 describe.each(Object.entries(folders))("%s", (_, golden) => {
   const files = goldenFolder(golden);
 
-  test.skipIf(golden.logits === null)("transformers' logits", async () => {
-    await expectTransformersLogits(files, golden);
-  });
+  test.skipIf(golden.logits === null)(
+    `transformers' logits${skippedFor("transformers has none of it", golden.logits === null)}`,
+    async () => {
+      await expectTransformersLogits(files, golden);
+    },
+  );
 
   test("llama.cpp's file after conversion", async () => {
     const { file } = await convertInMemory(asFiles(files));
@@ -93,7 +97,8 @@ test("every family has a golden folder, or is another name of one that has", () 
     Object.values(folders).map(({ config }) => architectures.get(String(config.model_type))),
   );
   const without = [...architectures].filter(([, family]) => !families.has(family));
-  expect(without.map(([type]) => type)).toEqual([]);
+  // transformers has no Bamboo: bamboo.test.ts holds it against another forward pass.
+  expect(without.map(([type]) => type)).toEqual(["bamboo"]);
 });
 
 test("a model with pictures: its language model, under the names of either generation of transformers", async () => {

@@ -15,7 +15,7 @@ import { asFiles, type Files } from "../tools/tiny-folder.ts";
 import { folders, goldenFolder, prompt } from "./huggingface-archs.ts";
 import { memorySource } from "./support.ts";
 
-const control = { aborted: false, breathe: async () => {}, now: () => 0 };
+const control = { aborted: false, yieldThread: async () => {}, now: () => 0 };
 const [yes, no] = [260, 261];
 
 /** The golden folder of Qwen 3, in whose vocabulary two tokens are the labels. */

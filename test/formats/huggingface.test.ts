@@ -1,4 +1,5 @@
 // Hugging Face folders: configuration to GGUF keys, tensor names, tied embeddings, tokens and templates.
+// Held against: keys and names written here, from llama.cpp's converter.
 
 import { describe, expect, test } from "vitest";
 import { FormatError } from "../../src/base/errors.ts";
@@ -226,7 +227,7 @@ describe("hugging face configuration", () => {
     [
       "an unknown model_type",
       { model_type: "rwkv" },
-      'model_type: got "\\"rwkv\\"", expected one of llama, mistral, mixtral, qwen2, qwen3',
+      'model_type: got "\\"rwkv\\"", expected one of llama, mistral, mixtral, bamboo, qwen2, qwen3',
     ],
     ["no model_type", { model_type: null }, 'model_type: got "nothing"'],
     ["no layers", { num_hidden_layers: undefined }, 'num_hidden_layers: got "nothing"'],

@@ -1,4 +1,5 @@
 // llama2.c checkpoints: layout, tied and untied, the tokenizer beside or behind the weights, hostile headers.
+// Held against: files that the test makes.
 
 import { describe, expect, test } from "vitest";
 import { FormatError } from "../../src/base/errors.ts";

@@ -1,4 +1,5 @@
 // The byte sources: local files, Blobs, and HTTP with everything a server can do wrong (a real server on localhost).
+// Held against: the bytes of a file that the test made.
 
 import { mkdir, mkdtemp, rm, symlink, truncate, writeFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";

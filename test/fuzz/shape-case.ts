@@ -1,7 +1,7 @@
 // One op of the graph at one shape, computed by the CPU backend in guard mode and held against the reference: what the fuzz
 // target "shapes" executes, and what its findings become as tests (shapes.test.ts). A case is plain data.
 
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { guardMode } from "../../src/backends/cpu/guard/guard.ts";
 import { type NativeKernels, nativeKernels } from "../../src/backends/cpu/native/native.ts";
@@ -188,7 +188,7 @@ async function outputs(backend: Backend, graph: Graph, c: ShapeCase): Promise<Fl
   const limits = { maxTokens: most, maxOutputs: most };
   const total = c.before + c.tokens;
   const blocks = Math.ceil(total / KV_BLOCK_TOKENS);
-  await backend.prepare(makePlan(graph, limits), evenRoom(blocks, dtypeByName(c.kv)!));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(blocks, dtypeByName(c.kv)!));
   for (const { name, shape, dtype } of graph.weights) {
     const bytes = bytesOf(name, shape, dtype, c.seed);
     await backend.upload(

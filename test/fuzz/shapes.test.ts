@@ -1,5 +1,6 @@
 // What the fuzz target "shapes" found, repaired, as cases; and one of each op on each level, so that the target itself works.
 // A finding prints a line for `found`.
+// Held against: the reference, which the fuzz target compares with.
 
 import { describe, expect, test } from "vitest";
 import { runShapeCase, type ShapeCase, ways } from "./shape-case.ts";

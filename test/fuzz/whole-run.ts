@@ -107,8 +107,8 @@ async function useModel(
   );
   try {
     reach("generate");
-    const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
-    const control: RunControl = { aborted: false, breathe, now: () => 0 };
+    const yieldThread = () => new Promise<void>((resolve) => setImmediate(resolve));
+    const control: RunControl = { aborted: false, yieldThread, now: () => 0 };
     const tokens = prompt.slice(0, 5);
     const options = { temperature: 0, maxTokens: 2 };
     const result = await generate(engine, { tokens, options }, control, () => {});

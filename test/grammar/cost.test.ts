@@ -1,10 +1,10 @@
 // What hostile grammars cost, in steps: they are refused or read within their budget, and masks come in slices that are short.
 
 import { describe, expect, test } from "vitest";
+import type { GrammarSource } from "../../src/api/grammar-source.ts";
 import { GrammarError } from "../../src/grammar/errors.ts";
 import { GrammarCompiler } from "../../src/grammar/grammar.ts";
 import { PausedError } from "../../src/grammar/meter.ts";
-import type { GrammarSource } from "../../src/grammar/source.ts";
 import type { GrammarState } from "../../src/grammar/state.ts";
 import { hostileGrammars } from "../support/hostile-grammars.ts";
 import { compile, compiler } from "./support.ts";

@@ -1,4 +1,5 @@
 // GBNF: what grammars take, and what is wrong with bad ones.
+// Held against: texts that a grammar takes or does not, written here.
 
 import { describe, expect, test } from "vitest";
 import { compile, controlToken, taken } from "./support.ts";

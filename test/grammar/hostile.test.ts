@@ -1,8 +1,8 @@
 // Hostile sources: what explodes, nests without end or refers to itself ends soon, with a grammar or with an error of ours.
 
 import { describe, expect, test } from "vitest";
+import type { GrammarSource } from "../../src/api/grammar-source.ts";
 import { GrammarError } from "../../src/grammar/errors.ts";
-import type { GrammarSource } from "../../src/grammar/source.ts";
 import { compile, generate } from "./support.ts";
 
 describe("hostile sources", () => {

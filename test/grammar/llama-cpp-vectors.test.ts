@@ -5,9 +5,9 @@
 import { Buffer } from "node:buffer";
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+import type { GrammarSource } from "../../src/api/grammar-source.ts";
 import { GrammarError } from "../../src/grammar/errors.ts";
 import type { Grammar } from "../../src/grammar/grammar.ts";
-import type { GrammarSource } from "../../src/grammar/source.ts";
 import { compile } from "./support.ts";
 
 /** Numbers are tokens by id. */

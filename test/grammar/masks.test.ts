@@ -1,7 +1,8 @@
 // Masks: exactly the tokens that can be taken, also across borders of rules and inside of characters; and what a state can do.
+// Held against: each token, tried by itself.
 
 import { describe, expect, test } from "vitest";
-import type { GrammarSource } from "../../src/grammar/source.ts";
+import type { GrammarSource } from "../../src/api/grammar-source.ts";
 import { compile, expectExactMask, generate, takes } from "./support.ts";
 
 const address = {

@@ -1,9 +1,9 @@
 // Grammars that one compiler compiles and another one uses have the same masks.
 
 import { describe, expect, test } from "vitest";
+import type { GrammarSource } from "../../src/api/grammar-source.ts";
 import { type Grammar, GrammarCompiler } from "../../src/grammar/grammar.ts";
 import { compileProgram } from "../../src/grammar/program.ts";
-import type { GrammarSource } from "../../src/grammar/source.ts";
 import { compile } from "./support.ts";
 import { END, tokenizer } from "./vocabulary.ts";
 

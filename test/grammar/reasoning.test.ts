@@ -1,4 +1,5 @@
 // Reasoning before an answer: free text up to its end, and then the grammar of the answer.
+// Held against: texts written here.
 
 import { expect, test } from "vitest";
 import { compile, controlToken, expectExactMask, taken } from "./support.ts";

@@ -2,8 +2,8 @@
 
 import { Buffer } from "node:buffer";
 import { expect } from "vitest";
+import type { GrammarSource } from "../../src/api/grammar-source.ts";
 import type { Grammar } from "../../src/grammar/grammar.ts";
-import type { GrammarSource } from "../../src/grammar/source.ts";
 import type { GrammarState } from "../../src/grammar/state.ts";
 import { compiler, END, tokens } from "./vocabulary.ts";
 

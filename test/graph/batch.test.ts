@@ -1,4 +1,5 @@
 // The contract of a batch: the tokens of one sequence stand next to each other, at consecutive positions.
+// Held against: batches and errors written here.
 
 import { describe, expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";

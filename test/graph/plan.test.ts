@@ -1,7 +1,7 @@
 // Plans and costs: sharing buffers changes nothing but the memory, and FLOPs and bytes are what a count by hand gives.
 
 import { describe, expect, test } from "vitest";
-import { evenRoom } from "../../src/backends/backend.ts";
+import { evenCapacity } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Batch } from "../../src/graph/batch.ts";
@@ -43,7 +43,7 @@ describe.each(architectures)("%s", (architecture) => {
 
   async function finalOutput(plan: Plan): Promise<number[]> {
     const backend = new ReferenceBackend();
-    backend.prepare(plan, evenRoom(1, f32, kvGroups(graph).length));
+    backend.prepare(plan, evenCapacity(1, f32, kvGroups(graph).length));
     for (const weight of graph.weights) {
       await backend.upload(weight, async (target) =>
         target.set(bytesOfWeight(weight, model.bytes).subarray(0, target.length)),

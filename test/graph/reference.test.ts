@@ -1,7 +1,7 @@
 // The reference, op by op, against numbers worked out by hand or by another formula.
 
 import { describe, expect, test } from "vitest";
-import { evenRoom } from "../../src/backends/backend.ts";
+import { evenCapacity } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { ModelError } from "../../src/base/errors.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
@@ -34,7 +34,7 @@ async function run(
   const graph = g.finish({ logits: build(g, weights) });
   const limits = { maxTokens: 8, maxOutputs: 8 };
   const backend = new ReferenceBackend();
-  backend.prepare(makePlan(graph, limits), evenRoom(2, dtypeByName("f32")!));
+  backend.prepare(makePlan(graph, limits), evenCapacity(2, dtypeByName("f32")!));
   for (const weight of graph.weights) {
     const { values } = given.weights![weight.name]!;
     await backend.upload(weight, async (target) => {

@@ -1,4 +1,5 @@
 // Where a weight lies in local files: all of its tensor, some rows of it, or nowhere.
+// Held against: offsets written here.
 
 import { expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";

@@ -1,5 +1,6 @@
 // Instruction counts of matmul kernels on arm64 (arm64-counts.ts): the default register tiles take fewer than others.
 // This does not give times, but it is all that is known without such a processor.
+// Held against: counts written here.
 
 import { describe, expect, test } from "vitest";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";

@@ -1,6 +1,6 @@
 // How many instructions arm64 code of a product takes: they are followed one by one, and counted. Only general registers are
 // computed, which is all that loops depend on. Where no processor is at hand this is the measure of a tile; the tables in
-// docs/native.md are what `node test/kernels/arm64-counts.ts` prints.
+// docs/inside/processors.md are what `node test/kernels/arm64-counts.ts` prints.
 
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";

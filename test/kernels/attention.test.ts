@@ -8,12 +8,13 @@ import { f16 } from "../../src/dtypes/f16.ts";
 import { kvTypes } from "../../src/dtypes/kv-types.ts";
 import { q8_0 } from "../../src/dtypes/q8_0.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
-import { attentionMany } from "../../src/kernels/ops/attention/attention-many.ts";
 import { attentionMix } from "../../src/kernels/ops/attention/attention-mix.ts";
+import { attentionMany } from "../../src/kernels/ops/attention/attention-prefill.ts";
 import { attentionScores } from "../../src/kernels/ops/attention/attention-scores.ts";
 import { kvWidens } from "../../src/kernels/ops/attention/kv-widen.ts";
 import { quantizeKvQ8_0, storeF16 } from "../../src/kernels/ops/attention/kv-write.ts";
 import { Random } from "../support/random.ts";
+import { skippedFor } from "../support/skips.ts";
 import { type Arena, arenaFor, refusal, type Target, targets } from "./arena.ts";
 
 const blockRows = 32;
@@ -369,7 +370,7 @@ describe.each(targets.map((target) => [target.name, target] as const))(
 
     // Four vectors of 64 bytes are two blocks of 32 values: the kernel is for narrower ones.
     it.skipIf(target.width > 32)(
-      "quantize_kv_q8_0: the bytes of dtypes/q8_0.ts, away from halfway cases",
+      `quantize_kv_q8_0: the bytes of dtypes/q8_0.ts, away from halfway cases${skippedFor("the kernel is for vectors of up to 32 bytes", target.width > 32)}`,
       () => {
         const random = new Random(2);
         const arena = arenaFor(quantizeKvQ8_0, target);

@@ -1,5 +1,6 @@
 // Kernels that leave their buffers without leaving memory: the interpreter and guarded WebAssembly say so, with kernel,
 // instruction, address and buffer. (Machine code: test/backends/guard.test.ts.)
+// Held against: kernels that the test has made wrong.
 
 import { describe, expect, test } from "vitest";
 import { type GuardJob, guardCalls } from "../../src/backends/cpu/guard/guard-calls.ts";

@@ -29,19 +29,28 @@ function compile(kernels: Kernel[], relaxed: boolean, memory: WebAssembly.Memory
 
 /** Which dot4 semantics can be tried here: the widened one everywhere, the others where the engine has them. */
 function dot4s(): { dot4: Dot4; relaxed: boolean }[] {
-  const all: { dot4: Dot4; relaxed: boolean }[] = [{ dot4: "i7", relaxed: false }];
+  const all: { dot4: Dot4; relaxed: boolean }[] = [
+    { dot4: "i7", relaxed: false },
+    { dot4: "words", relaxed: false },
+  ];
   if (features.relaxed) all.push({ dot4: "i7", relaxed: true });
   if (features.relaxed && features.dot4 !== "i7") all.push({ dot4: features.dot4, relaxed: true });
   return all;
 }
+
+const styles = [
+  { style: "compact", replicated: false, words: false },
+  { style: "replicated", replicated: true, words: false },
+  { style: "words", replicated: false, words: true },
+] as const;
 
 describe.each(packedTypes())("%s", (type) => {
   const packing = packingOf(type)!;
   const cols = packing.activationSpan === 8 ? 512 : 96;
 
   for (const { dot4, relaxed } of dot4s()) {
-    for (const replicated of [false, true]) {
-      test(`dot4 ${dot4}, ${relaxed ? "relaxed" : "plain"}, ${replicated ? "replicated" : "compact"}`, () => {
+    for (const { style, replicated, words } of styles) {
+      test(`dot4 ${dot4}, ${relaxed ? "relaxed" : "plain"}, ${style}`, () => {
         const problem = makeProblem(type, 35, cols, 9);
         const target = wasmTarget({ dot4, vectorRegisters: 16 });
         const layout = layoutFor(packing, target);
@@ -54,6 +63,7 @@ describe.each(packedTypes())("%s", (type) => {
           groups: 4,
           tokens: 1,
           replicated,
+          words,
           order: "vector",
         });
         const streams = blockMatmulKernel({
@@ -62,6 +72,7 @@ describe.each(packedTypes())("%s", (type) => {
           groups: 4,
           tokens: 1,
           replicated,
+          words,
           order: "vector",
           streams: 3,
         });
@@ -71,6 +82,7 @@ describe.each(packedTypes())("%s", (type) => {
           groups: 2,
           tokens,
           replicated,
+          words,
           order: "vector",
           streams: 3,
         });
@@ -81,6 +93,7 @@ describe.each(packedTypes())("%s", (type) => {
             groups,
             tokens,
             replicated,
+            words,
             order: "matrix",
           }),
         );
@@ -88,10 +101,11 @@ describe.each(packedTypes())("%s", (type) => {
           name: "quantize",
           span: packing.activationSpan,
           replicated,
+          words,
           target,
         });
         const call = compile([vector, streams, few, ...matrix, quantize], relaxed, memory);
-        const blockBytes = activationBlockBytes(replicated, 16);
+        const blockBytes = activationBlockBytes(replicated, 16, words);
         const blocks = cols / 32;
         new Float32Array(memory.buffer).set(problem.x, X / 4);
         const spans = blocks / packing.activationSpan;

@@ -104,12 +104,15 @@ function at(k: KernelBuilder, pointer: Reg<"ptr">, bytes: number): Reg<"ptr"> {
 }
 
 function loadOperand(k: KernelBuilder, type: Type, pointer: Reg<"ptr">, disp: number): Reg {
+  if (type === "i16v") return k.op("i32v.as_i16v", [k.op("i32v.load", [pointer], disp)]);
   return anyOp(k, `${type}.load` as OpName, [pointer], disp)!;
 }
 
 export function storeResult(k: KernelBuilder, x: Reg, pointer: Reg<"ptr">, disp: number): void {
   if (x.type === "ptr") {
     k.op("i32.store", [pointer, k.op("i32.load", [x as Reg<"ptr">])], disp);
+  } else if (x.type === "i16v") {
+    k.op("i32v.store", [pointer, k.op("i16v.as_i32v", [x as Reg<"i16v">])], disp);
   } else anyOp(k, `${x.type}.store` as OpName, [pointer, x], disp);
 }
 
@@ -123,7 +126,7 @@ const floats = [
 function immediates({ imm, out }: OpShape): number[] {
   if (imm === undefined) return [0];
   if (imm === "disp") return [0, 1, 7, 16];
-  if (imm === "shift") return [...new Array(out === "i8v" ? 8 : 32).keys()];
+  if (imm === "shift") return [...new Array(out === "i8v" ? 8 : out === "i16v" ? 16 : 32).keys()];
   if (out === "i8v") return [0, 1, 15, 127, 128, 255, -1, -128];
   if (out === "i32" || out === "i32v") return [...wholeNumbers, 0xffffffff, 0x80000000];
   return floats.filter((value) => !Number.isNaN(value));
@@ -142,6 +145,7 @@ const restricted: Readonly<Record<string, (dot4: Dot4) => Fill>> = {
     dot4 === "i7"
       ? fillBytes([0, 1, 127], (random) => random.below(128))
       : fillBytes([0, 127, 128, 255], (random) => random.below(256)),
+  "i16v.dot2 1": () => fillBytes([0, 1, 127], (random) => random.below(128)),
   "i32v.from_f32v 0": () =>
     fillFloats(
       [0, -0, 0.5, 1.5, 2.5, -0.5, -1.5, 0.49999997, 8388607.5, 2147483520, -(2 ** 31)],
@@ -157,7 +161,8 @@ const restricted: Readonly<Record<string, (dot4: Dot4) => Fill>> = {
 function operandValues(op: OpName, index: number, type: Type, dot4: Dot4): Fill {
   const own = restricted[`${op} ${index}`];
   if (own) return own(dot4);
-  if (type === "i8v") return fillBytes([0, 1, 127, 128, 255], (random) => random.below(256));
+  if (type === "i8v" || type === "i16v")
+    return fillBytes([0, 1, 127, 128, 255], (random) => random.below(256));
   if (type === "i32" || type === "i32v") {
     return fillInts(wholeNumbers, (random) => (random.unit() * 2 ** 32) | 0);
   }

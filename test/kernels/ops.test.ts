@@ -5,12 +5,13 @@ import { describe, expect, test } from "vitest";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import { fusedMultiplyAdd } from "../../src/kernels/ir/meanings.ts";
+import { wordOps } from "../../src/kernels/ir/ops.ts";
 import { isLanewise, everyOp as names, opCase } from "./op-cases.ts";
 import { firstDifference } from "./same-memory.ts";
 import { compile, describeTargets, semanticsOf } from "./wasm-runner.ts";
 
 describeTargets((target) => {
-  test.each(names)("%s", (op) => {
+  test.each([...names, ...wordOps])("%s", (op) => {
     const semantics = semanticsOf(target);
     const { kernel, memory, args, floats } = opCase(op, 16, semantics.dot4);
     const meant = memory.slice();
@@ -23,20 +24,25 @@ describeTargets((target) => {
 });
 
 describe("any width", () => {
-  test.each(names.filter(isLanewise))("%s does to each 16 bytes what it does to 16", (op) => {
-    // The operands and results have 64 bytes each: one wide run, or narrower ones side by side.
-    const [narrow, wide, widest] = [16, 32, 64].map((width) => {
-      const { kernel, memory, args } = opCase(op, width, "i7");
-      for (let shift = 0; shift < 64; shift += width) {
-        interpret(kernel, memory.buffer, [args[0]! + shift, args[1]! + shift, args[2]!]);
-      }
-      return memory;
-    });
-    const { args, floats } = opCase(op, 16, "i7");
-    const kinds = [{ from: args[1]!, to: narrow!.length, kind: floats ? "f32" : "bytes" } as const];
-    expect(firstDifference(wide!, narrow!, kinds)).toBeUndefined();
-    expect(firstDifference(widest!, narrow!, kinds)).toBeUndefined();
-  });
+  test.each([...names, ...wordOps].filter(isLanewise))(
+    "%s does to each 16 bytes what it does to 16",
+    (op) => {
+      // The operands and results have 64 bytes each: one wide run, or narrower ones side by side.
+      const [narrow, wide, widest] = [16, 32, 64].map((width) => {
+        const { kernel, memory, args } = opCase(op, width, "i7");
+        for (let shift = 0; shift < 64; shift += width) {
+          interpret(kernel, memory.buffer, [args[0]! + shift, args[1]! + shift, args[2]!]);
+        }
+        return memory;
+      });
+      const { args, floats } = opCase(op, 16, "i7");
+      const kinds = [
+        { from: args[1]!, to: narrow!.length, kind: floats ? "f32" : "bytes" } as const,
+      ];
+      expect(firstDifference(wide!, narrow!, kinds)).toBeUndefined();
+      expect(firstDifference(widest!, narrow!, kinds)).toBeUndefined();
+    },
+  );
 
   test.each([16, 32, 64])("what crosses lanes, at %i bytes", (width) => {
     const lanes = width / 4;

@@ -7,6 +7,7 @@ import { bf16ToF32, f16ToF32 } from "../../src/base/half.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
 import type { Dot4 } from "../../src/kernels/ir/meanings.ts";
+import { mostTwos } from "../../src/kernels/ops/matmul/word-dots.ts";
 import { packPanel } from "../../src/kernels/ops/packed/pack.ts";
 import { writeQuants } from "../../src/kernels/ops/packed/pack-quants.ts";
 import { factorsBytes, PANEL_ROWS, rowPanelBytes } from "../../src/kernels/ops/packed/packed.ts";
@@ -26,7 +27,7 @@ import { Random } from "../support/random.ts";
 
 const sizes = Object.keys(quantFields).map((size) => Number(size) as QuantBits);
 
-/** Bits of a weight in memory and in the file: the table of docs/kernels.md. */
+/** Bits of a weight in memory and in the file: the table of docs/inside/kernels.md. */
 const bits: Record<string, [memory: number, file: number]> = {
   q4_0: [4.5, 4.5],
   q4_1: [5, 5],
@@ -53,7 +54,7 @@ const bits: Record<string, [memory: number, file: number]> = {
 };
 
 const targets = [
-  ...(["i7", "signed", "unsigned"] as const).map((dot4) =>
+  ...(["i7", "signed", "unsigned", "words"] as const).map((dot4) =>
     wasmTarget({ dot4, vectorRegisters: 16 }),
   ),
   ...Object.values(nativeTargets),
@@ -135,8 +136,8 @@ function spanValues(packing: Packing, span: Span, dot4: Dot4): number[] {
     const centred = (codebook && layout.offset > 0 ? q & 255 : q) - layout.offset;
     if (layout.scales === "bfloats") return f(bf16ToF32(span.halves[0]!) * centred);
     if (layout.scales === "halves") {
-      const value = f(f16ToF32[span.halves[0]!]! * centred);
-      return layout.hasMin ? f(value + f16ToF32[span.halves[1]!]!) : value;
+      const value = f(f16ToF32(span.halves[0]!) * centred);
+      return layout.hasMin ? f(value + f16ToF32(span.halves[1]!)) : value;
     }
     const part = Math.floor(col / layout.scaleCols);
     const value = f(f(span.header[0]! * span.smallScales[part]!) * centred);
@@ -149,7 +150,7 @@ test.each(packedTypes())("%s is read as its block is described, whatever the sca
   const packing = packingOf(type)!;
   const random = new Random(type.length);
   const span = newSpan();
-  for (const dot4 of ["i7", "signed", "unsigned"] as const) {
+  for (const dot4 of ["i7", "signed", "unsigned", "words"] as const) {
     for (let i = 0; i < 20; i++) {
       const bytes = Uint8Array.from({ length: dtype.blockBytes }, () => random.below(256));
       packing.read(new DataView(bytes.buffer), 0, span, dot4);
@@ -225,3 +226,18 @@ test.each(written)(
     expect(memory.filter((word) => word !== 0xdeadbeef).length).toBe(size);
   },
 );
+
+test("pairs of products that are added in 16 bits cannot overflow", () => {
+  const target = wasmTarget({ dot4: "i7", vectorRegisters: 16 });
+  const layouts = packedTypes().map((type) => {
+    const packing = packingOf(type)!;
+    return { type, layout: layoutFor(packing, target), codebook: codebookFor(packing, target) };
+  });
+  const inPairs = layouts.filter(({ layout }) => layout.products === "twos");
+  expect(inPairs.length).toBeGreaterThan(15);
+  for (const { type, layout, codebook } of inPairs) {
+    const largest = codebook ? Math.max(...codebook) : 2 ** layout.bits - 1;
+    expect(mostTwos(layout), type).toBeGreaterThanOrEqual(1);
+    expect(mostTwos(layout) * 2 * largest * 128, type).toBeLessThan(2 ** 15);
+  }
+});

@@ -1,5 +1,6 @@
 // AMX tiles: what their ops mean, that the processor agrees, and that matmuls computed with them are those of the
 // other kernels, bit for bit. Without a processor with AMX this is skipped, with the reason.
+// Held against: the interpreter's meaning of each op, and other kernels' bits.
 
 import { describe, expect, test } from "vitest";
 import { askForTiles } from "../../src/backends/cpu/native/amx.ts";

@@ -1,4 +1,5 @@
 // The WebAssembly encoder: what it writes means to the engine, and to wabt, what was asked for.
+// Held against: bytes written here, values that the engine computes, and wabt.
 
 import { describe, expect, test } from "vitest";
 import wabt from "wabt";

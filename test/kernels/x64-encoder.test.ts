@@ -1,6 +1,6 @@
 // The x86-64 encoder: the bytes of every form are those of the GNU assembler. They are committed in x64-encodings.txt
 // (hex, then text), so that this needs no assembler; where there is one, the file itself is checked against it.
-// After a change of x64-forms.ts: LANTERN_WRITE_ENCODINGS=1 npx vitest run test/kernels/x64-encoder.test.ts
+// After a change of x64-forms.ts, LANTERN_WRITE_ENCODINGS=1 npx vitest run test/kernels/x64-encoder.test.ts writes it anew.
 
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

@@ -1,12 +1,13 @@
 // The formulas where the published tables do not reach: devices that compute slowly, single turning points, sums across
 // a crossing, speculative decoding, a graph with real types beside its shape.
+// Held against: numbers worked out by hand.
 
 import { describe, expect, test } from "vitest";
+import type { Device } from "../../src/api/rates.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { weightBytes } from "../../src/graph/cost.ts";
 import { shapeNamed } from "../../src/limits/configs.ts";
 import { decodeLimit, decodeTotalMs } from "../../src/limits/decode.ts";
-import type { Device } from "../../src/limits/device.ts";
 import { deviceAtRate, deviceNamed, devices, opsPerByte } from "../../src/limits/devices.ts";
 import {
   kvBytesPerToken,

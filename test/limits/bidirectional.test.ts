@@ -1,4 +1,5 @@
 // Where tokens attend to those after them, limits and profiles count all pairs of a text: as many as attended.ts defines.
+// Held against: pairs counted row by row.
 
 import { describe, expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";

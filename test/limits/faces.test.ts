@@ -2,11 +2,11 @@
 // timings say a machine allows a model is the same, because one function answers all of them.
 
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
+import { type ModelLibrary, type RunningServer, startServer } from "../../apps/server/serve.ts";
+import { type LimitsFacts, limitsView, loadedId } from "../../apps/web/src/state/limits-choice.ts";
 import { type LimitsReport, type Model, open } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
-import { type ModelLibrary, type RunningServer, startServer } from "../../src/server/serve.ts";
-import { type LimitsFacts, limitsView, loadedId } from "../../web/src/state/limits-choice.ts";
 import { FakeTerminal } from "../cli/fake-terminal.ts";
 import { madeUpMachine, rememberMadeUpMachine } from "../support/measured-machine.ts";
 import { tinyFile } from "../support/tiny-file.ts";

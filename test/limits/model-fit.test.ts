@@ -5,8 +5,9 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { bestFirst, listWithFits, weightType } from "../../apps/cli/model-fits.ts";
+import type { MachineMeasurement } from "../../src/api/rates.ts";
 import { catalog } from "../../src/catalog/catalog.ts";
-import { bestFirst, listWithFits, weightType } from "../../src/cli/model-fits.ts";
 import {
   limits,
   type ModelFit,
@@ -16,7 +17,6 @@ import {
   type Timings,
 } from "../../src/index.ts";
 import { shapeNamed } from "../../src/limits/configs.ts";
-import type { MachineMeasurement } from "../../src/limits/device.ts";
 import { rememberedSpeeds } from "../../src/machine/speeds.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { probableShare } from "../../src/tools/limits/fit.ts";

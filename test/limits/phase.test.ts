@@ -1,10 +1,11 @@
 // The two phases of a generation against their limits: the sums of many batches in one go, and the arithmetic of a limit.
 
 import { describe, expect, test } from "vitest";
+import type { Device, MachineMeasurement } from "../../src/api/rates.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { graphCost } from "../../src/graph/cost.ts";
 import { splitGraph } from "../../src/graph/split.ts";
-import { type Device, deviceAt, type MachineMeasurement } from "../../src/limits/device.ts";
+import { deviceAt } from "../../src/limits/device.ts";
 import {
   generationWork,
   phaseWork,

@@ -1,5 +1,6 @@
 // From names to a report and its picture: limits() of the public API with built-in configurations, a real file and a
 // machine of our own. The formulas are other tests' business; here it is that the right numbers go into them.
+// Held against: published tables, and files of known sizes.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {

@@ -1,4 +1,5 @@
 // Speculation by measured times of batches, and measured gains beside what these times predict.
+// Held against: times made up here.
 
 import { describe, expect, test } from "vitest";
 import {

@@ -2,12 +2,12 @@
 // bytes that the engine allocates, for layers with windows and for recurrent state as well.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { explanation } from "../../apps/cli/load-model.ts";
+import { loadPlan } from "../../apps/cli/model-fits.ts";
+import { bytesText } from "../../apps/cli/text.ts";
+import { limitsView } from "../../apps/web/src/state/limits-choice.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
-import { explanation } from "../../src/cli/load-model.ts";
-import { loadPlan } from "../../src/cli/model-fits.ts";
-import { bytesText } from "../../src/cli/text.ts";
 import { inspect, type KvType, limits } from "../../src/index.ts";
-import { limitsView } from "../../web/src/state/limits-choice.ts";
 import { convolutionsName, mixedName, windowsName } from "../support/mixed-arch.ts";
 import { tinyEngine } from "../support/tiny-engine.ts";
 import { tinyFile } from "../support/tiny-file.ts";

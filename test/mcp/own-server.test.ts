@@ -1,9 +1,10 @@
 // lantern mcp as other programs use it: a real process, and the SDK's own client over stdio and over HTTP.
+// Held against: the MCP SDK's own client.
 
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { loadSdk, type McpClient, type Transport } from "../../src/mcp/sdk.ts";
+import { loadSdk, type McpClient, type Transport } from "../../apps/mcp/sdk.ts";
 import { hasMcpSdk, noMcpSdk } from "../support/mcp-sdk.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 

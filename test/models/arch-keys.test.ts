@@ -171,6 +171,6 @@ describe("weights that are part of a tensor, or of none", () => {
 
 test("a Llama with ReLU says so (hidden_activation), and its networks then have one", () => {
   const reading = (change: Record<string, MetadataValue>) => config("llama", change);
-  expect(reading({ hidden_activation: "relu" })).toMatchObject({ gating: "relu" });
-  expect(reading({})).toMatchObject({ gating: "silu" });
+  expect(reading({ hidden_activation: "relu" })).toMatchObject({ gating: { activation: "relu" } });
+  expect(reading({})).toMatchObject({ gating: { activation: "silu" } });
 });

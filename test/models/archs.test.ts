@@ -26,5 +26,5 @@ describeShared(`llama.cpp's logits, ${name}`, "archs", () => {
     expect.hasAssertions();
   });
 
-  test.skip(`not supported yet: ${others.join(" ")}`, () => {});
+  test.skip(`${others.join(" ")} [skipped: not supported yet]`, () => {});
 });

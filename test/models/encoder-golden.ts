@@ -22,7 +22,7 @@ const TOLERANCE = 2e-3;
 
 const control = {
   aborted: false,
-  breathe: () => new Promise<void>((resolve) => setImmediate(resolve)),
+  yieldThread: () => new Promise<void>((resolve) => setImmediate(resolve)),
   now: () => 0,
 };
 

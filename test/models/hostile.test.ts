@@ -94,13 +94,13 @@ describe("what is wrong, and what to do", () => {
 });
 
 test.each([
-  ["mamba", "recurrent state 0.00 GiB, working memory"],
-  ["jamba", "KV cache and recurrent state 0.00 GiB for 64 tokens of f32, working memory"],
-  ["llama", "KV cache 0.00 GiB for 64 tokens of f32, working memory"],
+  ["mamba", /recurrent state [\d.]+ KiB, working memory/],
+  ["jamba", /KV cache and recurrent state [\d.]+ KiB for 64 tokens of f32, working memory/],
+  ["llama", /KV cache [\d.]+ KiB for 64 tokens of f32, working memory/],
 ])("%s: a state that does not fit is refused by its name", async (name, message) => {
   const { bug, text } = await attempt(madeBase(name), undefined, 1000);
   expect(bug).toBeUndefined();
-  expect(text).toContain(message);
+  expect(text).toMatch(message);
 });
 
 test.each([

@@ -162,8 +162,8 @@ async function computeTokens(
     { progress: () => {}, check: () => {} },
   );
   try {
-    const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
-    const control: RunControl = { aborted: false, breathe, now: () => 0 };
+    const yieldThread = () => new Promise<void>((resolve) => setImmediate(resolve));
+    const control: RunControl = { aborted: false, yieldThread, now: () => 0 };
     const tokens = [5, 6, 7];
     if (engine.isBidirectional || !engine.graph.outputs.logits) {
       const request = { texts: [tokens], pooling: "mean" } as const;

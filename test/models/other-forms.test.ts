@@ -1,4 +1,5 @@
 // Models whose files exist in two forms: the tiny files of ../shared/archs in the other form give llama.cpp's logits, too.
+// Held against: llama.cpp's logits.
 
 import { expect, test } from "vitest";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";

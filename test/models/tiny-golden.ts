@@ -56,7 +56,7 @@ export async function tinyLogits(
     { progress: () => {}, check: () => {} },
   );
   try {
-    const control = { aborted: false, breathe: async () => {}, now: () => 0 };
+    const control = { aborted: false, yieldThread: async () => {}, now: () => 0 };
     return await computeLogits(engine, tinyPrompt, { top: engine.vocabSize, greedy }, control);
   } finally {
     engine.dispose();

@@ -321,7 +321,7 @@ function randomBlocks(
   const values = new Float32Array(elements);
   dtype.dequantize(bytes, 0, values, 0, blocks);
   const squares = values.reduce((sum, value) => sum + value * value, 0);
-  setScales(f16ToF32[f32ToF16(deviation / Math.sqrt(squares / elements))]!);
+  setScales(f16ToF32(f32ToF16(deviation / Math.sqrt(squares / elements))));
   return bytes;
 }
 

@@ -1,10 +1,11 @@
 // What package.json says of the package, without building it.
+// Held against: the files of the repository.
 
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join, matchesGlob } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
-import { sourceFiles } from "../rules/scan.ts";
+import { programFolders, sourceFiles } from "../rules/scan.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const text = (path: string) => readFileSync(join(root, path), "utf8");
@@ -15,7 +16,7 @@ const manifest = JSON.parse(text("package.json")) as {
 };
 
 test("files that do something when they are imported are named as such: bundlers drop the others", () => {
-  const files = sourceFiles("src");
+  const files = sourceFiles(...programFolders);
   const imported = files.flatMap(({ path, text }) =>
     [...text.matchAll(/^import "(\.[^"]+)";/gm)].map(([, name]) => join(path, "..", name!)),
   );
@@ -24,14 +25,17 @@ test("files that do something when they are imported are named as such: bundlers
   const has = (path: string) => manifest.sideEffects.some((glob) => matchesGlob(`./${path}`, glob));
   for (const path of [...imported, ...entries]) {
     expect(has(path), path).toBe(true);
-    const built = path.replace(/^src/, "dist").replace(/ts$/, "js");
+    const built = `dist/${path.replace(/ts$/, "js")}`;
     expect(has(built), built).toBe(true);
   }
-  expect(has("src/index.ts") || has("dist/index.js")).toBe(false);
+  expect(has("src/index.ts") || has("dist/src/index.js")).toBe(false);
 });
 
 test("documents that comments of the sources name are in the package", () => {
-  const named = sourceFiles("src").flatMap(({ text }) => text.match(/\bdocs\/[\w-]+\.md/g) ?? []);
+  // The journal of measurements is not in the package.
+  const named = sourceFiles(...programFolders).flatMap(
+    ({ text }) => text.match(/\bdocs\/(?!journal)[\w/-]+\.md/g) ?? [],
+  );
   expect(named.length).toBeGreaterThan(10);
   for (const path of new Set(named)) {
     expect(existsSync(join(root, path)), path).toBe(true);
@@ -44,7 +48,12 @@ test("documents that comments of the sources name are in the package", () => {
 
 test("a repository is named only if it is the one that the documents name", () => {
   const { repository } = manifest;
-  const documents = ["README.md", ...readdirSync(join(root, "docs")).map((name) => `docs/${name}`)];
+  const documents = [
+    "README.md",
+    ...readdirSync(join(root, "docs"), { recursive: true, encoding: "utf8" }).map(
+      (name) => `docs/${name}`,
+    ),
+  ];
   const cloned = documents
     .filter((path) => path.endsWith(".md"))
     .flatMap((path) => text(path).match(/(?<=git clone )(?:https|git|ssh)\S+/g) ?? []);

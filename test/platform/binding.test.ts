@@ -1,15 +1,17 @@
 // Compute threads bound to CPUs: which ones are chosen, for machines that this one is not, and that the threads of a real
 // model run on them.
+// Held against: machines made up here, and the CPUs that the system reports.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+import { inFlags } from "../../apps/cli/flag-words.ts";
 import { cpuListText, cpusIn, cpusOfMask } from "../../src/base/cpu-list.ts";
-import { inFlags } from "../../src/cli/flag-words.ts";
 import { type CpuBinding, open, UsageError } from "../../src/index.ts";
 import { threadCpus } from "../../src/machine/bind.ts";
 import { nodeCpuTopology } from "../../src/platform/node-cpus.ts";
 import { nodeNative } from "../../src/platform/node-native.ts";
 import type { NativeHost } from "../../src/platform/platform.ts";
+import { skippedFor } from "../support/skips.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 
 const host = { bind: () => undefined } as unknown as NativeHost;
@@ -153,31 +155,37 @@ function threadsOn(list: string): number {
   return lists.filter((found) => found === list).length;
 }
 
-describe.skipIf(why !== undefined)("the threads of a model", () => {
-  const [first, second] = cpus as [number, number];
+describe.skipIf(why !== undefined)(
+  `the threads of a model${skippedFor(String(why), why !== undefined)}`,
+  () => {
+    const [first, second] = cpus as [number, number];
 
-  async function counted(
-    binding: CpuBinding,
-    lists: string[],
-  ): Promise<{ on: number[]; threads: number; notes: string[] }> {
-    const file = await tinyFile();
-    const before = lists.map(threadsOn);
-    const options = { contextSize: 64, tuned: false, binding };
-    await using model = await open(file.path, options).finally(() => file.remove());
-    await model.generate("the", { temperature: 0, maxTokens: 2 }).result;
-    const { threads, notes } = model.info.backend;
-    return { on: lists.map((list, i) => threadsOn(list) - before[i]!), threads, notes };
-  }
+    async function counted(
+      binding: CpuBinding,
+      lists: string[],
+    ): Promise<{ on: number[]; threads: number; notes: string[] }> {
+      const file = await tinyFile();
+      const before = lists.map(threadsOn);
+      const options = { contextSize: 64, tuned: false, binding };
+      await using model = await open(file.path, options).finally(() => file.remove());
+      await model.generate("the", { temperature: 0, maxTokens: 2 }).result;
+      const { threads, notes } = model.info.backend;
+      return { on: lists.map((list, i) => threadsOn(list) - before[i]!), threads, notes };
+    }
 
-  test("strict: one CPU each", async () => {
-    const mask = (2n ** BigInt(first) + 2n ** BigInt(second)).toString(16);
-    const { on, threads, notes } = await counted({ mask, strict: true }, [`${first}`, `${second}`]);
-    expect({ on, threads }).toEqual({ on: [1, 1], threads: 2 });
-    expect(notes.join("\n")).toContain("threads are bound to one CPU each of ");
-  });
+    test("strict: one CPU each", async () => {
+      const mask = (2n ** BigInt(first) + 2n ** BigInt(second)).toString(16);
+      const { on, threads, notes } = await counted({ mask, strict: true }, [
+        `${first}`,
+        `${second}`,
+      ]);
+      expect({ on, threads }).toEqual({ on: [1, 1], threads: 2 });
+      expect(notes.join("\n")).toContain("threads are bound to one CPU each of ");
+    });
 
-  test("as many threads as the mask has CPUs", async () => {
-    const { on, threads } = await counted({ range: `${second}-${second}` }, [`${second}`]);
-    expect({ on, threads }).toEqual({ on: [1], threads: 1 });
-  });
-});
+    test("as many threads as the mask has CPUs", async () => {
+      const { on, threads } = await counted({ range: `${second}-${second}` }, [`${second}`]);
+      expect({ on, threads }).toEqual({ on: [1], threads: 1 });
+    });
+  },
+);

@@ -1,4 +1,5 @@
 // What a check of a database file takes for damage: what SQLite says of the file, and not what the machine cannot do at the moment.
+// Held against: errors of SQLite, made up here.
 
 import type { DatabaseSync } from "node:sqlite";
 import { expect, test } from "vitest";

@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { keptSecret } from "../../src/platform/node-kept-secret.ts";
+import { skippedFor } from "../support/skips.ts";
 
 let home: string;
 let env: Record<string, string>;
@@ -47,78 +48,81 @@ test("another data folder has another one; a new one is the same from then on", 
 
 const isRoot = process.getuid?.() === 0;
 
-describe.skipIf(process.platform === "win32")("what others could have read or put there", () => {
-  const canary = "c0ffee".repeat(7).slice(0, 40);
-  const plant = (mode: number, text: string = `${canary}\n`): void => {
-    fs.writeFileSync(at("token"), text);
-    fs.chmodSync(at("token"), mode);
-  };
-  const cases: [string, () => void, RegExp][] = [
-    ["a file that others can read", () => plant(0o644), /others can open it \(mode 644\)/],
-    ["a file that others can write", () => plant(0o602), /mode 602/],
-    ["text that is no token", () => plant(0o600, "secret\n"), /it is damaged/],
-    ["a file that was cut off", () => plant(0o600, canary.slice(0, 20)), /it is damaged/],
-    ["an empty file", () => plant(0o600, ""), /it is damaged/],
-    ["a long file", () => plant(0o600, canary.repeat(1000)), /it is damaged/],
-    [
-      "a link",
-      () => {
-        fs.writeFileSync(join(home, "planted"), `${canary}\n`, { mode: 0o600 });
-        fs.symlinkSync(join(home, "planted"), at("token"));
-      },
-      /it is a link/,
-    ],
-  ];
-  test.each(cases)("%s is replaced, and that is said", (_, put, why) => {
-    fs.mkdirSync(at(""), { recursive: true, mode: 0o700 });
-    put();
-    const { secret, warning } = keptSecret({ env });
-    expect(secret).not.toBe(canary);
-    expect(warning).toMatch(why);
-    expect(warning).toMatch(/not used.*There is a new one: open the new link/);
-    expect(warning).not.toContain(secret);
-    expect(warning).not.toContain(canary);
-    expect(fs.lstatSync(at("token")).isFile()).toBe(true);
-    expect(modeOf(at("token"))).toBe("600");
-    expect(keptSecret({ env })).toEqual({ secret, warning: undefined });
-    // What the link led to is not touched.
-    if (fs.existsSync(join(home, "planted")))
-      expect(fs.readFileSync(join(home, "planted"), "utf8")).toBe(`${canary}\n`);
-  });
-
-  test.skipIf(!isRoot)(
-    "another user's file is replaced; in another user's folder none is kept",
-    () => {
+describe.skipIf(process.platform === "win32")(
+  `what others could have read or put there${skippedFor("Windows", process.platform === "win32")}`,
+  () => {
+    const canary = "c0ffee".repeat(7).slice(0, 40);
+    const plant = (mode: number, text: string = `${canary}\n`): void => {
+      fs.writeFileSync(at("token"), text);
+      fs.chmodSync(at("token"), mode);
+    };
+    const cases: [string, () => void, RegExp][] = [
+      ["a file that others can read", () => plant(0o644), /others can open it \(mode 644\)/],
+      ["a file that others can write", () => plant(0o602), /mode 602/],
+      ["text that is no token", () => plant(0o600, "secret\n"), /it is damaged/],
+      ["a file that was cut off", () => plant(0o600, canary.slice(0, 20)), /it is damaged/],
+      ["an empty file", () => plant(0o600, ""), /it is damaged/],
+      ["a long file", () => plant(0o600, canary.repeat(1000)), /it is damaged/],
+      [
+        "a link",
+        () => {
+          fs.writeFileSync(join(home, "planted"), `${canary}\n`, { mode: 0o600 });
+          fs.symlinkSync(join(home, "planted"), at("token"));
+        },
+        /it is a link/,
+      ],
+    ];
+    test.each(cases)("%s is replaced, and that is said", (_, put, why) => {
       fs.mkdirSync(at(""), { recursive: true, mode: 0o700 });
-      plant(0o600);
-      fs.chownSync(at("token"), 12345, 12345);
+      put();
       const { secret, warning } = keptSecret({ env });
-      expect([secret === canary, warning]).toEqual([
-        false,
-        expect.stringContaining("another user (12345)"),
-      ]);
-      fs.chownSync(at(""), 12345, 12345);
-      const alone = keptSecret({ env });
-      expect(alone.warning).toMatch(/is not kept.*another user/);
-      expect(alone.secret).not.toBe(secret);
-    },
-  );
+      expect(secret).not.toBe(canary);
+      expect(warning).toMatch(why);
+      expect(warning).toMatch(/not used.*There is a new one: open the new link/);
+      expect(warning).not.toContain(secret);
+      expect(warning).not.toContain(canary);
+      expect(fs.lstatSync(at("token")).isFile()).toBe(true);
+      expect(modeOf(at("token"))).toBe("600");
+      expect(keptSecret({ env })).toEqual({ secret, warning: undefined });
+      // What the link led to is not touched.
+      if (fs.existsSync(join(home, "planted")))
+        expect(fs.readFileSync(join(home, "planted"), "utf8")).toBe(`${canary}\n`);
+    });
 
-  const unkept: [string, () => void][] = [
-    ["the folder is a link", () => fs.symlinkSync(home, at("").replace(/\/$/, ""))],
-    ["the folder is a file", () => fs.writeFileSync(at("").replace(/\/$/, ""), "")],
-    ["a folder has its name", () => fs.mkdirSync(join(at("token"), "x"), { recursive: true })],
-  ];
-  test.each(unkept)("%s: it is not kept, and that is said", (_, put) => {
-    fs.mkdirSync(join(home, "data"));
-    put();
-    const { secret, warning } = keptSecret({ env });
-    expect(secret).toMatch(/^[\da-f]{40}$/);
-    expect(warning).toMatch(/^The token is not kept/);
-    expect(warning).not.toContain(secret);
-    expect(keptSecret({ env }).secret).not.toBe(secret);
-  });
-});
+    test.skipIf(!isRoot)(
+      `another user's file is replaced; in another user's folder none is kept${skippedFor("needs root", !isRoot)}`,
+      () => {
+        fs.mkdirSync(at(""), { recursive: true, mode: 0o700 });
+        plant(0o600);
+        fs.chownSync(at("token"), 12345, 12345);
+        const { secret, warning } = keptSecret({ env });
+        expect([secret === canary, warning]).toEqual([
+          false,
+          expect.stringContaining("another user (12345)"),
+        ]);
+        fs.chownSync(at(""), 12345, 12345);
+        const alone = keptSecret({ env });
+        expect(alone.warning).toMatch(/is not kept.*another user/);
+        expect(alone.secret).not.toBe(secret);
+      },
+    );
+
+    const unkept: [string, () => void][] = [
+      ["the folder is a link", () => fs.symlinkSync(home, at("").replace(/\/$/, ""))],
+      ["the folder is a file", () => fs.writeFileSync(at("").replace(/\/$/, ""), "")],
+      ["a folder has its name", () => fs.mkdirSync(join(at("token"), "x"), { recursive: true })],
+    ];
+    test.each(unkept)("%s: it is not kept, and that is said", (_, put) => {
+      fs.mkdirSync(join(home, "data"));
+      put();
+      const { secret, warning } = keptSecret({ env });
+      expect(secret).toMatch(/^[\da-f]{40}$/);
+      expect(warning).toMatch(/^The token is not kept/);
+      expect(warning).not.toContain(secret);
+      expect(keptSecret({ env }).secret).not.toBe(secret);
+    });
+  },
+);
 
 test("servers that start for the first time at the same moment get the same one", async () => {
   const module = new URL("../../src/platform/node-kept-secret.ts", import.meta.url).href;

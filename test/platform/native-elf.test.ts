@@ -1,4 +1,5 @@
 // Shared objects as GNU readelf and objdump read them.
+// Held against: GNU readelf and objdump.
 
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

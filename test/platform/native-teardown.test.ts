@@ -1,5 +1,6 @@
 // Threads that end while V8 compiles their calls of machine code: a race in Node that killed one run in twenty
 // (src/platform/node-native-calls.ts). With direct calls one run in three of the second test dies.
+// Held against: the exit code of processes, run many times.
 
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";

@@ -5,6 +5,7 @@ import { spawnSync } from "node:child_process";
 import { expect, test } from "vitest";
 import { withoutBuildPaths } from "../../src/backends/webgpu/device.ts";
 import { loadFfi } from "../../src/platform/node-native.ts";
+import { skippedFor } from "../support/skips.ts";
 
 const file = new URL("../../src/platform/node-quiet.ts", import.meta.url).href;
 const script = `
@@ -29,12 +30,16 @@ function errors(env: Record<string, string>, source = script): string {
 }
 
 const canMute = process.platform === "linux" && loadFfi() !== undefined;
+const mute = skippedFor("needs Linux and node:ffi", !canMute);
 
-test.skipIf(!canMute)("standard error leads nowhere meanwhile, and is back afterwards", () => {
-  expect(errors({})).toBe("before after 7 caught");
-});
+test.skipIf(!canMute)(
+  `standard error leads nowhere meanwhile, and is back afterwards${mute}`,
+  () => {
+    expect(errors({})).toBe("before after 7 caught");
+  },
+);
 
-test.skipIf(!canMute)("in a worker, too, without a warning of Node's", () => {
+test.skipIf(!canMute)(`in a worker, too, without a warning of Node's${mute}`, () => {
   expect(errors({}, inWorker)).toBe("before after 7 caught");
 });
 

@@ -1,7 +1,7 @@
 // What an output may replace: files of its own kind only, whenever another one came there; no input of the same command; nothing that
 // is no text by a text. And what Lantern removes from folders that a user named: what it has made itself.
 
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import * as fs from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -10,6 +10,7 @@ import { batchFolder, createOutput, hashedInput } from "../../src/platform/node-
 import { nodeBlockFolders } from "../../src/platform/node-block-files.ts";
 import { nodeTerminal } from "../../src/platform/node-cli.ts";
 import { createNodeOutputFile } from "../../src/platform/node-output-file.ts";
+import { whereWeAre } from "../../src/platform/node-part-names.ts";
 import { batchPlace } from "../batch/batch-store.ts";
 
 const windows = process.platform === "win32";
@@ -119,6 +120,30 @@ describe("a text of the command line", () => {
 });
 
 describe("folders that a user named", () => {
+  test("of saved slots: what a killed process left half-written is removed, and nothing else", async () => {
+    const dead = spawnSync(process.execPath, ["--version"]).pid;
+    const others = [
+      "slot.bin",
+      `.slot.bin.${whereWeAre()}-${process.ppid}-01234567.part`, // a living process writes it
+      `.slot.bin.0000dead-${dead}-01234567.part`, // of another machine, written just now
+      ".notes.part",
+      `slot.bin.${whereWeAre()}-${dead}-01234567.part`,
+    ];
+    const left = [
+      `.slot.bin.${whereWeAre()}-${dead}-01234567.part`,
+      `.a.${whereWeAre()}-${dead}-89abcdef.part`,
+    ];
+    for (const name of [...others, ...left]) put(name, "half");
+    await nodeTerminal().checkFolder(folder);
+    expect(fs.readdirSync(folder).sort()).toEqual(others.sort());
+  });
+
+  test("of saved slots: one that is no folder is refused", async () => {
+    await expect(nodeTerminal().checkFolder(at("none"))).rejects.toThrow(
+      `cannot write in "${at("none")}`,
+    );
+  });
+
   test("of stored state: others in them are not listed, and not removed", async () => {
     const ours = "0123456789abcdef0123456789abcdef";
     fs.mkdirSync(at("thesis"), { mode: 0o755 });

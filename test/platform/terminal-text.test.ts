@@ -2,7 +2,7 @@
 
 import { spawnSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
-import { palette } from "../../src/cli/text.ts";
+import { palette } from "../../apps/cli/text.ts";
 import { plainText, terminalText } from "../../src/platform/terminal-text.ts";
 
 const hostile: readonly [what: string, text: string][] = [

@@ -8,6 +8,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { whyUntrusted } from "../../src/platform/node-trusted-path.ts";
+import { skippedFor } from "../support/skips.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const windows = process.platform === "win32";
@@ -202,7 +203,7 @@ describe.skipIf(windows)(
 test("a checkout without its dependencies says so, and loads none from a folder above", () => {
   fs.cpSync(join(root, "bin"), join(folder, "lantern/bin"), { recursive: true });
   make("lantern/package.json", '{"type": "module", "dependencies": {"hono": "4"}}');
-  make("lantern/src/cli/main.ts", 'import "hono";\nexport const main = async () => 0;\n');
+  make("lantern/apps/cli/main.ts", 'import "hono";\nexport const main = async () => 0;\n');
   make("node_modules/hono/package.json", '{"type": "module", "exports": "./index.js"}');
   make("node_modules/hono/index.js", 'console.log("planted");\n');
   const env = { ...process.env, LANTERN_CACHE: join(folder, "cache") };
@@ -219,26 +220,70 @@ test("a checkout without its dependencies says so, and loads none from a folder 
   expect(start()).toMatchObject({ status: 0, stdout: "planted\n", stderr: "" });
 });
 
-test.skipIf(windows)("an optional package in a folder that others may write is not loaded", () => {
-  // The library as it lies in a project, below a folder with somebody's node_modules.
-  fs.cpSync(join(root, "src/base"), join(folder, "app/lantern/src/base"), { recursive: true });
-  fs.cpSync(join(root, "src/platform"), join(folder, "app/lantern/src/platform"), {
-    recursive: true,
-  });
-  make("app/lantern/package.json", '{"type": "module"}');
-  make("node_modules/webgpu/package.json", '{"type": "module", "exports": "./index.js"}');
-  make(
-    "node_modules/webgpu/index.js",
-    'console.log("loaded"); export const create = () => ({});\n',
-  );
-  const script = make(
-    "app/lantern/src/try.ts",
-    'import { nodeGpu } from "./platform/node-gpu.ts";\nconst got = await nodeGpu();\nif (typeof got === "string") console.log(got);\n',
-  );
-  const say = () => spawnSync(process.execPath, [script], { encoding: "utf8" }).stdout;
-  expect(say()).toBe("loaded\n"); // Node's rule, and nobody else's folder
-  chmod("node_modules", 0o777);
-  expect(say()).toMatch(
-    /^the npm package "webgpu" is not loaded: \S+ is not used: others may change \S+node_modules \(mode 777\)/,
-  );
+test.skipIf(windows)(
+  `what downloads a Node takes its dependencies from no folder above${skippedFor("Windows", windows)}`,
+  () => {
+    fs.cpSync(join(root, "bin"), join(folder, "lantern/bin"), { recursive: true });
+    make("lantern/package.json", '{"type": "module", "dependencies": {"hono": "4"}}');
+    make("lantern/dist/cli/fetch-runtime.js", 'import "hono";\nexport const fetchRuntime = 0;\n');
+    make("node_modules/hono/package.json", '{"type": "module", "exports": "./index.js"}');
+    make("node_modules/hono/index.js", 'console.log("planted");\n');
+    make("old.cjs", 'Object.defineProperty(process.versions, "node", { value: "20.0.0" });\n');
+    const { status, stdout, stderr } = spawnSync(
+      process.execPath,
+      ["--require", join(folder, "old.cjs"), join(folder, "lantern/bin/lantern.js"), "models"],
+      { encoding: "utf8", env: { ...process.env, LANTERN_CACHE: join(folder, "cache") } },
+    );
+    expect({ status, stdout }).toEqual({ status: 1, stdout: "" });
+    expect(stderr).toMatch(
+      /^lantern: hono is not in \S+node_modules, nor beside Lantern: npm install/,
+    );
+  },
+);
+
+test.skipIf(!isRoot)(`a dependency of another user's is not loaded${rootOnly}`, () => {
+  const lantern = "app/node_modules/lantern";
+  fs.cpSync(join(root, "bin"), join(folder, lantern, "bin"), { recursive: true });
+  make(`${lantern}/package.json`, '{"type": "module", "dependencies": {"hono": "4"}}');
+  make(`${lantern}/dist/cli/main.js`, 'import "hono";\nexport const main = async () => 0;\n');
+  make("app/node_modules/hono/package.json", '{"type": "module", "exports": "./index.js"}');
+  make("app/node_modules/hono/index.js", 'console.log("loaded");\n');
+  const env = { ...process.env, LANTERN_CACHE: join(folder, "cache"), LANTERN_RUNTIME: "off" };
+  const start = () =>
+    spawnSync(process.execPath, [join(folder, lantern, "bin/lantern.js")], {
+      encoding: "utf8",
+      env,
+    });
+  expect(start()).toMatchObject({ status: 0, stdout: "loaded\n" });
+  chmod("app/node_modules", 0o1777);
+  chown("app/node_modules/hono");
+  expect(start()).toMatchObject({ status: 1, stdout: "" });
+  expect(start().stderr).toContain("belongs to another user (12345)");
 });
+
+test.skipIf(windows)(
+  `an optional package in a folder that others may write is not loaded${skippedFor("Windows", windows)}`,
+  () => {
+    // The library as it lies in a project, below a folder with somebody's node_modules.
+    fs.cpSync(join(root, "src/base"), join(folder, "app/lantern/src/base"), { recursive: true });
+    fs.cpSync(join(root, "src/platform"), join(folder, "app/lantern/src/platform"), {
+      recursive: true,
+    });
+    make("app/lantern/package.json", '{"type": "module"}');
+    make("node_modules/webgpu/package.json", '{"type": "module", "exports": "./index.js"}');
+    make(
+      "node_modules/webgpu/index.js",
+      'console.log("loaded"); export const create = () => ({});\n',
+    );
+    const script = make(
+      "app/lantern/src/try.ts",
+      'import { nodeGpu } from "./platform/node-gpu.ts";\nconst got = await nodeGpu();\nif (typeof got === "string") console.log(got);\n',
+    );
+    const say = () => spawnSync(process.execPath, [script], { encoding: "utf8" }).stdout;
+    expect(say()).toBe("loaded\n"); // Node's rule, and nobody else's folder
+    chmod("node_modules", 0o777);
+    expect(say()).toMatch(
+      /^the npm package "webgpu" is not loaded: \S+ is not used: others may change \S+node_modules \(mode 777\)/,
+    );
+  },
+);

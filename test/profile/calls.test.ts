@@ -2,9 +2,9 @@
 // that are made up here, so that no GPU is needed.
 
 import { expect, test } from "vitest";
+import { profileText } from "../../apps/cli/profile.ts";
 import { recordCalls } from "../../src/backends/webgpu/record-calls.ts";
 import { CallTable } from "../../src/base/call-table.ts";
-import { profileText } from "../../src/cli/profile.ts";
 import type { ProfileReport } from "../../src/index.ts";
 import { callTables } from "../../src/profile/calls.ts";
 

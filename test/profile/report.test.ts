@@ -1,11 +1,13 @@
 // A report is arithmetic on recorded times: here with times that a test has made up, so that every number is known.
 
 import { describe, expect, test } from "vitest";
+import { profileText } from "../../apps/cli/profile.ts";
 import type { PhaseProfile } from "../../src/api/api.ts";
+import type { Device } from "../../src/api/rates.ts";
 import type { BackendProfile, PhaseTimes, ProfiledPart } from "../../src/backends/backend.ts";
+import { joinProfiles } from "../../src/backends/join-profiles.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
-import type { Device } from "../../src/limits/device.ts";
 import { Laps } from "../../src/profile/laps.ts";
 import { profileReport } from "../../src/profile/report.ts";
 
@@ -88,7 +90,13 @@ const laps = (): Laps =>
   );
 
 function generationOf(limits: Device | undefined, profile = recorded): PhaseProfile {
-  const input = { threads: 2, kvType: f32, laps: laps(), recorded: profile, device: limits };
+  const input = {
+    threads: 2,
+    kvType: f32,
+    laps: laps(),
+    recorded: profile,
+    devices: limits && [limits],
+  };
   const { phases } = profileReport(input);
   expect(phases.map(({ phase }) => phase)).toEqual(["generation"]);
   return phases[0]!;
@@ -127,7 +135,7 @@ describe("times", () => {
   });
 
   test("load: reading is what is left of the weights beside packing", () => {
-    const input = { threads: 2, kvType: f32, laps: laps(), recorded, device: undefined };
+    const input = { threads: 2, kvType: f32, laps: laps(), recorded, devices: undefined };
     expect(profileReport(input).load).toEqual({
       ms: 24,
       startMs: 2,
@@ -203,7 +211,7 @@ describe("the bottleneck", () => {
   });
 
   test("a backend that records nothing computes", () => {
-    const input = { threads: 1, kvType: f32, laps: laps(), recorded: undefined, device };
+    const input = { threads: 1, kvType: f32, laps: laps(), recorded: undefined, devices: [device] };
     const report = profileReport(input);
     expect(report.phases[0]).toMatchObject({ ops: [], threads: [], batchMs: 22, betweenMs: 8 });
     expect(report.bottleneck).toBe(
@@ -212,8 +220,58 @@ describe("the bottleneck", () => {
   });
 
   test("nothing has run", () => {
-    const input = { threads: 1, kvType: f32, laps: lapsOf(), recorded: undefined, device };
+    const input = {
+      threads: 1,
+      kvType: f32,
+      laps: lapsOf(),
+      recorded: undefined,
+      devices: [device],
+    };
     expect(profileReport(input)).toMatchObject({ phases: [], bottleneck: "nothing was run yet" });
+  });
+});
+
+describe("two backends", () => {
+  const slow: Device = { ...device, bytesPerSecond: 5e5, source: "half as fast" };
+  const memory = { weightBytes: 1, kvBytes: 2, workBytes: 3 };
+  const sides = [
+    { name: "cpu", profile: recorded, memory },
+    { name: "webgpu", profile: { ...recorded, worker: "GPU" }, memory },
+  ] as const;
+  const joined = joinProfiles("cpu+webgpu", sides);
+  const reportOn = (devices: Device[] | undefined) =>
+    profileReport({ threads: 2, kvType: f32, laps: laps(), recorded: joined, devices });
+
+  test("each is compared with its own limit, and the sum of both is what one backend reports", () => {
+    const alone = generationOf(device);
+    const { sides: found, phases, device: whose } = reportOn([device, slow]);
+    expect(whose).toBeUndefined();
+    expect(found!.map(({ name, device: from }) => [name, from])).toEqual([
+      ["cpu", "made up"],
+      ["webgpu", "half as fast"],
+    ]);
+    const [first, second] = found!.map((side) => side.phases[0]!);
+    expect(first!.computeMs).toBeCloseTo(alone.computeMs, 9);
+    expect(phases[0]!.computeMs).toBeCloseTo(2 * alone.computeMs, 9);
+    // The same bytes in the same time, at half the bandwidth: twice the share.
+    expect(first!.limit).toMatchObject({ resource: "bandwidth" });
+    expect(second!.limit!.fraction).toBeCloseTo(2 * first!.limit!.fraction, 9);
+    const text = profileText(reportOn([device, slow]));
+    const percent = (side: number) => Math.round(100 * found![side]!.phases[0]!.limit!.fraction);
+    for (const [i, name] of ["cpu", "webgpu"].entries()) {
+      expect(text).toContain(
+        `${name} computed: generation ${first!.computeMs.toFixed(1)} ms, ${percent(i)}% of its bandwidth limit`,
+      );
+    }
+  });
+
+  test("what was not measured is said to be unknown", () => {
+    expect(profileText(reportOn(undefined))).toMatch(
+      /cpu computed: generation .* ms, its limit is not known/,
+    );
+    expect(
+      profileReport({ threads: 2, kvType: f32, laps: laps(), recorded, devices: [device] }).sides,
+    ).toBeUndefined();
   });
 });
 

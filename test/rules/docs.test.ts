@@ -1,4 +1,4 @@
-// The documents stay true: every path they name exists, and the examples of docs/add-a-*.md compile under the project's
+// The documents stay true: every path and every section they name exists, and the examples of docs/inside/add-a-*.md compile under the project's
 // own flags and do what their text says.
 
 import { execFileSync } from "node:child_process";
@@ -23,18 +23,22 @@ const scratch = scratchFolder();
 
 const documents: string[] = [
   ...readdirSync(root).filter((file) => file.endsWith(".md")),
-  ...readdirSync(join(root, "docs"))
+  ...readdirSync(join(root, "docs"), { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".md"))
     .map((file) => `docs/${file}`),
-  ...readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" })
-    .filter((file) => file.endsWith("README.md"))
-    .map((file) => `src/${file}`),
+  ...["src", "apps"].flatMap((top) =>
+    readdirSync(join(root, top), { recursive: true, encoding: "utf8" })
+      .filter((file) => file.endsWith("README.md"))
+      .map((file) => `${top}/${file}`),
+  ),
 ];
 
-test("every folder of src has a README", () => {
-  const folders = readdirSync(join(root, "src"), { withFileTypes: true })
-    .filter((entry) => entry.isDirectory())
-    .map((entry) => `src/${entry.name}/README.md`);
+test("every folder of src and apps has a README", () => {
+  const folders = ["src", "apps"].flatMap((top) =>
+    readdirSync(join(root, top), { withFileTypes: true })
+      .filter((entry) => entry.isDirectory())
+      .map((entry) => `${top}/${entry.name}/README.md`),
+  );
   expect(folders.filter((path) => !documents.includes(path))).toEqual([]);
 });
 
@@ -43,11 +47,48 @@ test.each(documents)("%s names only files that exist", (document) => {
   const links = [...text.matchAll(/\]\((?!https?:|#)([^)#]+)/g)].map(([, link]) =>
     resolve(root, dirname(document), link!),
   );
-  const quoted = [...text.matchAll(/`((?:src|test|docs|scripts|bin|\.ci)\/[\w./-]*)`/g)]
+  const quoted = [...text.matchAll(/`((?:src|apps|test|docs|scripts|bin|\.ci)\/[\w./-]*)`/g)]
     .map(([, path]) => path!)
     .filter((path) => !(path in examples))
     .map((path) => resolve(root, path));
   expect([...links, ...quoted].filter((path) => !existsSync(path))).toEqual([]);
+});
+
+/** Sections of a document as links name them: by GitHub's rule, or by an <a id>. */
+function sections(document: string): string[] {
+  const text = readFileSync(document, "utf8").replaceAll(/^```[\s\S]*?^```/gm, "");
+  const titles = [...text.matchAll(/^#+ (.+)$/gm)].map(([, title]) =>
+    title!
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N} _-]/gu, "")
+      .replaceAll(" ", "-"),
+  );
+  return [...titles, ...[...text.matchAll(/<a id="([^"]+)">/g)].map(([, id]) => id!)];
+}
+
+test.each(documents)("%s links to sections that exist", (document) => {
+  const text = readFileSync(join(root, document), "utf8");
+  const dead = [...text.matchAll(/\]\((?!https?:)([^)#]*)#([^)]+)/g)].filter(([, link, anchor]) => {
+    const path = link === "" ? join(root, document) : resolve(root, dirname(document), link!);
+    return path.endsWith(".md") && !sections(path).includes(anchor!);
+  });
+  expect(dead.map(([all]) => all)).toEqual([]);
+});
+
+test("every guide of docs has at most 200 lines, and is in the map", () => {
+  const guides = documents.filter((path) => /^docs\/(use|library|inside)\//.test(path));
+  const long = guides.filter(
+    (path) => readFileSync(join(root, path), "utf8").split("\n").length > 201,
+  );
+  expect(long).toEqual([]);
+  const map = readFileSync(join(root, "docs/README.md"), "utf8");
+  expect(guides.filter((path) => !map.includes(`](${path.slice("docs/".length)}`))).toEqual([]);
+});
+
+test("the line that multiplies Q4_0 is where docs/README.md says", () => {
+  const map = readFileSync(join(root, "docs/README.md"), "utf8");
+  const line = /`(k\.update\(.+?)`/.exec(map)![1]!;
+  expect(readFileSync(join(root, "src/kernels/ops/matmul/dot4.ts"), "utf8")).toContain(line);
 });
 
 describe("the examples", () => {
@@ -89,7 +130,7 @@ describe("the examples", () => {
     const { gptj } = (await loadExample("src/models/gptj.ts")) as { gptj: Arch };
     registerArch(gptj);
     const engine = await tinyEngine({ architecture: "gptj" });
-    const control = { aborted: false, breathe: async () => {}, now: () => 0 };
+    const control = { aborted: false, yieldThread: async () => {}, now: () => 0 };
     const { positions } = await computeLogits(engine, [1, 2, 3], { top: 1, greedy: 0 }, control);
     expect(positions.every(({ norm }) => Number.isFinite(norm) && norm > 0)).toBe(true);
     engine.dispose();

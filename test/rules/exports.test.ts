@@ -1,11 +1,11 @@
-// Every export of src/ has a user, every file of src/ is reached, and every dependency of package.json is imported. What only
+// Every export of src/ and apps/ has a user, every file is reached, and every dependency of package.json is imported. What only
 // tests use is listed below; a type may be exported without a user where an exported declaration of its file names it.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { exportsOf, usesOf } from "./exports.ts";
-import { importsOf, resolveImport, type Token, tokenize } from "./scan.ts";
+import { importsOf, programFolders, resolveImport, type Token, tokenize } from "./scan.ts";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 
@@ -13,19 +13,20 @@ const root = fileURLToPath(new URL("../../", import.meta.url));
 const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/backends/cpu/native/native.ts": ["lowerings"],
   "src/backends/cpu/native/pages.ts": ["askForLargePages"],
+  "src/backends/switch/crossover.ts": ["crossing"],
   "src/backends/webgpu/program.ts": ["lowerPlan", "lowerPlanExactly"],
   "src/base/nearest.ts": ["editDistance"],
   "src/catalog/hub-api.ts": ["HubApiError"],
   "src/catalog/resolve.ts": ["findEntries"],
-  "src/cli/model-fits.ts": ["bestFirst", "weightType"],
-  "src/cli/perplexity-sizes.ts": ["typeLabel"],
-  "src/cli/progress.ts": ["progressFacts"],
-  "src/cluster/peer.ts": ["reconnectDelay"],
+  "apps/cli/background-tune.ts": ["mostBackgroundMs"],
+  "apps/cli/model-fits.ts": ["bestFirst", "weightType"],
+  "apps/cli/perplexity-sizes.ts": ["typeLabel"],
+  "apps/cli/progress.ts": ["progressFacts"],
+  "apps/cluster/peer.ts": ["reconnectDelay"],
   "src/dtypes/table.ts": ["registerDType"],
   "src/engine/core-turns.ts": ["TURN_MS"],
   "src/engine/rng.ts": ["MersenneTwister"],
   "src/engine/sampling-options.ts": ["samplingOptionNames"],
-  "src/formats/gguf/writer.ts": ["modelTensors"],
   "src/graph/adjusted-list.ts": ["MOST_ADJUSTED"],
   "src/graph/cost.ts": ["distinctExperts"],
   "src/kernels/asm/arm64.ts": ["ZR", "immediates", "operandPattern"],
@@ -33,6 +34,7 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/kernels/asm/wasm.ts": ["opcodes"],
   "src/kernels/asm/x64-instructions.ts": ["instructions"],
   "src/kernels/features.ts": ["classifyDot4"],
+  "src/kernels/ops/matmul/word-dots.ts": ["mostTwos"],
   "src/limits/decode.ts": ["lineMs", "lineTotalMs"],
   "src/limits/phase.ts": ["generationWork", "promptWork", "speedLimit"],
   "src/limits/report.ts": ["lengthsUpTo"],
@@ -51,8 +53,8 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/platform/node-trusted-path.ts": ["whyUntrusted"],
   "src/platform/sources/blob.ts": ["blobSource"],
   "src/platform/sources/node-file.ts": ["openNodeFile"],
-  "src/sessions/schema.ts": ["migrations"],
-  "src/sessions/search.ts": ["searchTerms"],
+  "apps/sessions/schema.ts": ["migrations"],
+  "apps/sessions/search.ts": ["searchTerms"],
   "src/tools/convert/metadata.ts": ["sizeLabel"],
   "src/tools/limits/fit.ts": ["probableShare"],
   "src/tools/perplexity/picture.ts": ["placeLabels"],
@@ -66,7 +68,7 @@ const kit = /^src\/models\/parts\//;
 
 /** Started or loaded by name, not imported: the package, its threads, what bin/lantern.js loads; declarations for the compiler. */
 const entries =
-  /^src\/(index|worker|cli\/(main|fetch-runtime)|threads\/[\w-]+|mcp\/[\w-]+\.d)\.ts$/;
+  /^(src\/(index|threads\/[\w-]+)|apps\/(cli\/(main|fetch-runtime)|mcp\/[\w-]+\.d))\.ts$/;
 
 interface Scanned {
   readonly path: string;
@@ -91,8 +93,8 @@ function importsIn(text: string): string {
   return (text.match(/^import [\s\S]*?;$|\bimport\("[^"]+"\)/gm) ?? []).join("\n");
 }
 
-const source = scan("src");
-const others = scan("web", "scripts", "bench", "bin");
+const source = scan(...programFolders);
+const others = scan("apps/web", "scripts", "bench", "bin");
 const tests = scan("test");
 const configs = readdirSync(root)
   .filter((name) => /^[\w.-]+\.(ts|json)$/.test(name))
@@ -130,7 +132,7 @@ function mentions(tokens: readonly Token[], name: string): number {
   return tokens.filter(({ kind, text }) => kind === "word" && text === name).length;
 }
 
-test("every export of src has a user", () => {
+test("every export has a user", () => {
   const nobody = unused(taken([...source, ...others, ...tests]));
   expect(nobody, "drop `export`, or what it exports").toEqual([]);
 });
@@ -146,7 +148,7 @@ test("what only tests use is listed, and nothing else is", () => {
   );
 });
 
-test("every file of src is imported, or started by name", () => {
+test("every file is imported, or started by name", () => {
   const imported = new Set(
     [...source, ...others].flatMap(({ path, tokens }) =>
       importsOf(tokens).map(({ from }) => resolveImport(path, from)),

@@ -1,10 +1,10 @@
-// Who may import whom in src/: the table that imports.test.ts enforces, and the one list of it.
+// Who may import whom in src/ and apps/: the table that imports.test.ts enforces, and the one list of it.
 //
 // From the ground up: base -> dtypes -> graph -> models -> engine, with formats, tokenizers, chat, kernels and backends beside it.
-// Above them machine -> load -> tune -> open.ts and threads/ -> tools/ -> index.ts -> server, mcp -> cli: composition roots, which
-// only put things together. No import runs up, and none in a circle; imports.test.ts checks it.
+// Above them machine -> load -> tune -> open.ts and threads/ -> tools/ -> index.ts: composition roots, which only
+// put things together. On that stand the apps, which use the public API. No import runs up, and none in a circle; imports.test.ts checks it.
 
-/** Something of src/ that may be imported: a folder ("base"), or one file ("backends/backend.ts"). */
+/** Something that may be imported: a folder of src/ ("base"), a file there ("backends/backend.ts"), or an app ("apps/server"). */
 export interface Allowed {
   readonly path: string;
   /** Only `import type`: nothing of it is there at run time. */
@@ -13,7 +13,7 @@ export interface Allowed {
 
 export interface Rule {
   /**
-   * A folder of src/, or a file at its top; of a folder and one in it, the inner one's rule counts. Files under one rule
+   * A folder of src/, a file at its top, or an app; of a folder and one in it, the inner one's rule counts. Files under one rule
    * may import each other, unless `apart`.
    */
   readonly of: string;
@@ -33,6 +33,12 @@ export const rules: readonly Rule[] = [
     may: [],
     npm: [],
     why: "everything stands on base, so base stands on nothing",
+  },
+  {
+    of: "options",
+    may: all("base"),
+    npm: [],
+    why: "an option is a row of data: whoever has a name, a range or a sentence for it reads the row",
   },
   {
     of: "platform",
@@ -60,13 +66,13 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "grammar",
-    may: [...all("base"), ...types("tokenizers/tokenizer.ts")],
+    may: [...all("base"), ...types("tokenizers/tokenizer.ts", "api")],
     npm: [],
     why: "which tokens may come next follows from a grammar and a vocabulary; no model, no engine",
   },
   {
     of: "chat",
-    may: [...all("base"), ...types("grammar/source.ts")],
+    may: [...all("base"), ...types("api")],
     npm: ["@huggingface/jinja"],
     why: "a conversation to text needs a template and no model",
   },
@@ -114,7 +120,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "backends",
-    may: [...all("base", "dtypes", "graph", "kernels"), ...types("platform/platform.ts")],
+    may: [...all("base", "dtypes", "graph", "kernels"), ...types("platform/platform.ts", "api")],
     npm: [],
     apart: true,
     why: "a backend runs a graph, whatever model it came from, and works without any other backend",
@@ -123,20 +129,15 @@ export const rules: readonly Rule[] = [
     of: "engine",
     may: [
       ...all("base", "dtypes", "graph", "models", "tokenizers", "grammar", "chat", "profile"),
-      ...all("limits"),
-      ...types(
-        "api/api.ts",
-        "backends/backend.ts",
-        "platform/block-files.ts",
-        "platform/platform.ts",
-      ),
+      ...all("limits", "options"),
+      ...types("api", "backends/backend.ts", "platform/block-files.ts", "platform/platform.ts"),
     ],
     npm: [],
     why: "the engine is handed a backend and a thread; choosing them is the business of src/threads and src/load",
   },
   {
     of: "limits",
-    may: all("base", "dtypes", "graph", "models"),
+    may: [...all("base", "dtypes", "graph", "models"), ...types("api")],
     npm: [],
     why: "what the hardware allows is arithmetic: it measures nothing and runs nothing",
   },
@@ -145,19 +146,16 @@ export const rules: readonly Rule[] = [
     may: [
       ...all("base", "dtypes", "graph", "limits"),
       ...all("backends/backend.ts"),
-      ...types("api/api.ts"),
+      ...types("api"),
     ],
     npm: [],
     why: "where the time went is arithmetic on what was recorded: it measures nothing and runs nothing",
   },
   {
     of: "api",
-    may: [
-      ...types("base", "chat/answer", "dtypes/held-types.ts", "dtypes/kv-types.ts", "limits"),
-      ...types("grammar/source.ts"),
-    ],
+    may: types("base", "dtypes/held-types.ts", "dtypes/kv-types.ts", "options"),
     npm: [],
-    why: "the public types are types",
+    why: "the public types are types, on which the rooms above may stand",
   },
   {
     of: "catalog",
@@ -167,7 +165,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "machine",
-    may: [...all("base", "kernels", "backends", "limits", "platform"), ...types("api/api.ts")],
+    may: [...all("base", "kernels", "backends", "limits", "platform"), ...types("api")],
     npm: [],
     why: "what this machine can do is measured with kernels of our own, without a model",
   },
@@ -175,11 +173,11 @@ export const rules: readonly Rule[] = [
     of: "load",
     may: [
       ...all("base", "platform", "catalog/resolve.ts", "formats", "tokenizers", "chat", "backends"),
-      ...all("engine/arguments.ts"),
-      ...types("api/api.ts"),
+      ...all("models"),
+      ...types("api"),
     ],
     npm: [],
-    why: "from a model's name to its open file, its tokenizer and the backend that runs it",
+    why: "from a model's name to its open file, what that contains, its tokenizer and the backend that runs it",
   },
   {
     of: "tune",
@@ -196,7 +194,7 @@ export const rules: readonly Rule[] = [
         "platform",
       ),
       ...all("formats/half-weights.ts", "models/build.ts"),
-      ...types("api/api.ts", "engine/engine.ts", "formats/model-file.ts"),
+      ...types("api", "formats/model-file.ts"),
     ],
     npm: [],
     why: "tuning measures kernels on a backend, and tokens of a model on a GPU; it needs no engine",
@@ -204,12 +202,11 @@ export const rules: readonly Rule[] = [
   {
     of: "open.ts",
     may: [
-      ...all("base", "platform", "dtypes", "models", "engine", "load", "machine"),
-      ...all("formats/half-weights.ts"),
-      ...types("api/api.ts", "formats/model-file.ts"),
+      ...all("base", "options", "platform", "dtypes", "engine", "load/locate.ts", "machine"),
+      ...types("api"),
     ],
     npm: [],
-    why: "the caller's composition root; a backend belongs to the engine's thread",
+    why: "the caller's composition root; models, formats and backends belong to the engine's thread",
   },
   {
     of: "threads",
@@ -222,14 +219,27 @@ export const rules: readonly Rule[] = [
     why: "the entry points of threads, and composition roots there; nothing imports them, the platform starts them",
   },
   {
+    of: "tools/inspect",
+    may: [
+      ...all("base", "dtypes/kv-types.ts", "engine/arguments.ts", "engine/memory.ts"),
+      ...all("formats/half-weights.ts", "load", "models"),
+      ...types("api", "formats/model-file.ts"),
+    ],
+    npm: [],
+    why: "a composition root: an open model file, put before what reads headers",
+  },
+  {
     of: "tools/perplexity",
-    may: [...all("base", "engine/logprob-rows.ts"), ...types("api/api.ts", "platform/platform.ts")],
+    may: [...all("base", "engine/logprob-rows.ts"), ...types("api", "platform/platform.ts")],
     npm: [],
     why: "a tool reads and writes what it is given; opening models and files is its api.ts's business",
   },
   {
     of: "tools/perplexity/api.ts",
-    may: [...all("base", "platform", "open.ts", "tools/perplexity"), ...types("api/api.ts")],
+    may: [
+      ...all("base", "platform", "tools/inspect/api.ts", "open.ts", "tools/perplexity"),
+      ...types("api"),
+    ],
     npm: [],
     why: "a composition root: a model, a text and a base file, put before the tool",
   },
@@ -254,16 +264,13 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "tools/convert/api.ts",
-    may: [...all("base", "platform", "formats", "load", "tools/convert"), ...types("api/api.ts")],
+    may: [...all("base", "platform", "formats", "load", "tools/convert"), ...types("api")],
     npm: [],
     why: "a composition root: an open model, put before the tool, and a file for its output",
   },
   {
     of: "tools/quantize",
-    may: [
-      ...all("base", "dtypes", "formats", "kernels"),
-      ...types("api/api.ts", "platform/platform.ts"),
-    ],
+    may: [...all("base", "dtypes", "formats", "kernels"), ...types("api", "platform/platform.ts")],
     npm: [],
     why: "a quantization is planned and computed from an open model file into a sink, on threads that it is given",
   },
@@ -271,8 +278,8 @@ export const rules: readonly Rule[] = [
     of: "tools/quantize/api.ts",
     may: [
       ...all("base", "platform", "formats", "models", "load", "open.ts", "tools/quantize"),
-      ...all("tools/convert/as-gguf.ts"),
-      ...types("api/api.ts"),
+      ...all("tools/convert/as-gguf.ts", "tools/inspect/api.ts"),
+      ...types("api"),
     ],
     npm: [],
     why: "a composition root: an open model (as GGUF, whatever its format) and threads, put before the tool, and a file for its output",
@@ -281,7 +288,7 @@ export const rules: readonly Rule[] = [
     of: "tools/quantize/report.ts",
     may: [
       ...all("base", "tools/limits/api.ts", "machine/machine.ts", "tools/perplexity/api.ts"),
-      ...types("api/api.ts"),
+      ...types("api"),
     ],
     npm: [],
     why: "what limits and perplexity say of two models, put side by side",
@@ -297,20 +304,20 @@ export const rules: readonly Rule[] = [
     may: [
       ...all("base", "platform", "dtypes", "graph", "formats", "models", "backends", "load"),
       ...all("machine/native.ts", "engine/memory.ts", "tools/sparsify"),
-      ...types("api/api.ts"),
+      ...types("api"),
     ],
     npm: [],
     why: "a composition root: a model in a backend and a text, put before the tool, and a file for its output",
   },
   {
     of: "tools/verify",
-    may: [...all("base", "dtypes", "graph"), ...types("api/api.ts", "backends/backend.ts")],
+    may: [...all("base", "dtypes", "graph"), ...types("api", "backends/backend.ts")],
     npm: [],
     why: "a tool is handed backends and a plan; making them is compose.ts's business",
   },
   {
     of: "tools/verify/api.ts",
-    may: [...all("tools/verify"), ...types("api/api.ts")],
+    may: [...all("tools/verify"), ...types("api")],
     npm: [],
     why: "a verification loads what it compares when it is asked to",
   },
@@ -319,7 +326,7 @@ export const rules: readonly Rule[] = [
     may: [
       ...all("base", "platform", "dtypes", "graph", "formats", "models", "backends", "load"),
       ...all("machine/native.ts", "engine/memory.ts", "tools/verify"),
-      ...types("api/api.ts"),
+      ...types("api"),
     ],
     npm: [],
     why: "a composition root: a model's file and backends, put before the tool",
@@ -327,9 +334,10 @@ export const rules: readonly Rule[] = [
   {
     of: "tools/limits",
     may: [
-      ...all("base", "dtypes", "graph", "models", "limits", "platform", "catalog"),
-      ...all("engine/memory.ts", "machine", "load", "open.ts", "tune/measured-choices.ts"),
-      ...types("api/api.ts"),
+      ...all("base", "dtypes", "formats", "graph", "models", "limits", "platform", "catalog"),
+      ...all("engine/memory.ts", "machine", "load", "tools/inspect/api.ts"),
+      ...all("tune/measured-choices.ts"),
+      ...types("api"),
     ],
     npm: [],
     why: "a composition root: headers, this machine and remembered speeds, put before the arithmetic of src/limits",
@@ -350,7 +358,7 @@ export const rules: readonly Rule[] = [
         "kernels/target.ts",
         "tune/matmul-graph.ts",
       ),
-      ...types("api/api.ts"),
+      ...types("api"),
     ],
     npm: [],
     why: "a composition root: one op on a backend, without a model",
@@ -359,8 +367,9 @@ export const rules: readonly Rule[] = [
     of: "index.ts",
     may: [
       ...all("base", "dtypes/held-types.ts", "dtypes/kv-types.ts", "models/table.ts", "open.ts"),
-      ...all("models/embed-prefixes.ts", "chat/answer", "engine/tools/schema-check.ts"),
-      ...all("machine", "tune/api.ts"),
+      ...all("models/embed-prefixes.ts", "chat/answer", "engine/generation.ts"),
+      ...all("engine/tools/schema-check.ts"),
+      ...all("tools/inspect/api.ts", "machine", "tune/api.ts"),
       ...all(
         "tools/cache/api.ts",
         "tools/bench/api.ts",
@@ -370,42 +379,42 @@ export const rules: readonly Rule[] = [
       ),
       ...all("tools/quantize/api.ts", "tools/quantize/report.ts", "tools/sparsify/api.ts"),
       ...all("tools/verify/api.ts"),
-      ...types("api/api.ts", "limits", "tune"),
+      ...types("api", "limits", "tune"),
     ],
     npm: [],
     why: "the public API is a list of names, nothing else",
   },
   {
-    of: "sessions",
-    may: [...all("base", "platform/database.ts"), ...types("api/api.ts", "chat/answer/sink.ts")],
+    of: "apps/sessions",
+    may: [...all("base", "options", "platform/database.ts"), ...types("index.ts")],
     npm: ["zod"],
     why: "conversations need a database and somebody who answers; which ones, the server says",
   },
   {
-    of: "batch",
+    of: "apps/batch",
     may: [...all("base", "platform/database.ts")],
     npm: [],
     why: "batches need a database, a folder and somebody who answers; which ones, the server says",
   },
   {
-    of: "server",
-    may: all("index.ts", "sessions", "batch", "platform/database.ts", "base"),
+    of: "apps/server",
+    may: [
+      ...all("index.ts", "apps/sessions", "apps/batch", "platform/database.ts", "base", "options"),
+      ...types("catalog/derived.ts"),
+    ],
     npm: ["hono", "@hono/node-server", "zod"],
     why: "a face uses what every user of the package can use, the public API, and the helpers of base",
   },
   {
-    of: "cluster",
-    may: all(
-      ...["index.ts", "base", "batch", "engine/protocol.ts", "engine/generation.ts"],
-      ...["platform/database.ts", "platform/node-trusted-path.ts"],
-    ),
+    of: "apps/cluster",
+    may: all("index.ts", "base", "platform", "apps/batch"),
     npm: ["@nats-io/nats-core", "@nats-io/transport-node", "@nats-io/jetstream"],
     why: "a model on other machines is a model: servers use it as any other; errors travel as they do between threads",
   },
   {
-    of: "mcp",
+    of: "apps/mcp",
     may: [
-      ...all("index.ts", "base", "platform/node-trusted-path.ts"),
+      ...all("index.ts", "base", "options", "platform/node-trusted-path.ts"),
       ...types("platform/node-lines.ts"),
     ],
     npm: [
@@ -419,19 +428,30 @@ export const rules: readonly Rule[] = [
     why: "tools of other programs and for them; the machine's part of it is handed in",
   },
   {
-    of: "cli",
+    of: "apps/cli",
     may: all(
       "index.ts",
-      "server/serve.ts",
-      "batch",
+      "apps/server/serve.ts",
+      "apps/batch",
       "catalog",
-      "cluster",
-      "mcp",
+      "apps/cluster",
+      "apps/mcp",
       "platform",
       "base",
+      "options",
     ),
     npm: ["commander"],
     why: "a face uses what every user of the package can use, the public API, and the helpers of base",
+  },
+  {
+    of: "apps/web",
+    may: [
+      ...all("index.ts", "base", "options", "limits", "grammar", "tools/perplexity/picture.ts"),
+      ...all("tools/limits/model-facts.ts", "apps/cluster", "apps/sessions/calls.ts"),
+      ...types("apps/server", "apps/sessions"),
+    ],
+    npm: ["dompurify", "highlight.js", "katex", "marked", "preact"],
+    why: "the page is a client of the server, whose types it shares; limits, schemas and pictures are computed in the page by the library's own code",
   },
 ];
 

@@ -1,12 +1,15 @@
-// The boundaries between the folders of src/, which no compiler checks: who imports whom (import-rules.ts), where node:*
+// The boundaries between the folders of src/ and apps/, which no compiler checks: who imports whom (import-rules.ts), where node:*
 // and the platform's globals are, no cycles, no default exports, no enums.
+// Held against: the table of import-rules.ts.
 
 import { describe, expect, test } from "vitest";
 import { platformGlobals, type Rule, rules } from "./import-rules.ts";
 import {
+  filesUnder,
   type Import,
   importsOf,
   isText,
+  programFolders,
   resolveImport,
   type SourceFile,
   sourceFiles,
@@ -19,14 +22,22 @@ interface Scanned extends SourceFile {
   readonly imports: readonly Import[];
 }
 
-const files: Scanned[] = sourceFiles("src").map(scan);
+const files: Scanned[] = [
+  ...sourceFiles(...programFolders),
+  // The scanner knows no JSX: only the imports of a .tsx file are looked at.
+  ...filesUnder(["apps/web/src"], [".ts", ".tsx"]).map(({ path, text }) => ({
+    path,
+    text: (text.match(/^import [\s\S]*?;$|\bimport\("[^"]+"\)/gm) ?? []).join("\n"),
+  })),
+].map(scan);
+const isApp = ({ of }: Rule): boolean => of.startsWith("apps/");
 
 function scan(file: SourceFile): Scanned {
   const tokens = tokenize(file.text);
   return { ...file, tokens, imports: importsOf(tokens) };
 }
 
-test("every file of src has a rule, and every rule has files", () => {
+test("every file has a rule, and every rule has files", () => {
   const uncovered = files.filter((file) => ruleOf(file.path) === undefined);
   expect(
     uncovered.map((file) => file.path),
@@ -36,11 +47,31 @@ test("every file of src has a rule, and every rule has files", () => {
   expect(unused.map((rule) => rule.of)).toEqual([]);
 });
 
-describe.each(rules)("src/$of", (rule) => {
+describe.each(rules)("$of", (rule) => {
   test("imports only what its rule allows", () => {
     const own = files.filter((file) => ruleOf(file.path) === rule);
     expect(own.flatMap((file) => violations(file, rule)).join("\n")).toBe("");
   });
+});
+
+test("apps use the public API, base, options, platform, the catalog and each other", () => {
+  const common = /^(index\.ts$|(base|options|platform|catalog|apps)(\/|$))/;
+  // The page computes limits, reads schemas and draws pictures without a server: modules of the library that need no engine.
+  const ofPage = [
+    "limits",
+    "grammar",
+    "tools/limits/model-facts.ts",
+    "tools/perplexity/picture.ts",
+  ];
+  const others = rules
+    .filter(isApp)
+    .flatMap(({ of, may }) => may.map(({ path }) => ({ of, path })))
+    .filter(({ of, path }) => !common.test(path) && !(of === "apps/web" && ofPage.includes(path)));
+  expect(others).toEqual([]);
+  const upwards = rules.filter(
+    (rule) => !isApp(rule) && rule.may.some(({ path }) => path.startsWith("apps/")),
+  );
+  expect(upwards).toEqual([]);
 });
 
 test("only src/platform names node:* and the platform's globals", () => {
@@ -62,15 +93,31 @@ test("no file imports itself in a circle, types included", () => {
   expect(cycles(fileGraph(files)).join("\n"), "move what both need into a third file").toBe("");
 });
 
-test("no folder of src imports itself in a circle: every arrow runs down", () => {
+test("no folder imports itself in a circle: every arrow runs down", () => {
   expect(cycles(roomGraph(files)).join("\n"), "move what both need into a lower folder").toBe("");
 });
 
-test("src has fewer than 30 rooms, two of them files", () => {
-  const rooms = [...roomGraph(files).keys()];
+test("src has fewer than 24 rooms, two of them files", () => {
+  const rooms = [...roomGraph(files).keys()].filter((name) => !name.startsWith("apps/"));
   expect(rooms.length).toBeLessThan(30);
   const loose = rooms.filter((name) => name.endsWith(".ts"));
   expect(new Set(loose)).toEqual(new Set(["index.ts", "open.ts"]));
+});
+
+test("src has at most 10 floors", () => {
+  const graph = roomGraph(files.filter(({ path }) => path.startsWith("src/")));
+  const floors = new Map<string, number>();
+  const floorOf = (room: string): number => {
+    const known = floors.get(room);
+    if (known !== undefined) return known;
+    const floor = 1 + Math.max(0, ...Array.from(graph.get(room) ?? [], floorOf));
+    floors.set(room, floor);
+    return floor;
+  };
+  const highest = Math.max(...Array.from(graph.keys(), floorOf));
+  expect(highest, "a room is one floor above the highest room that it imports").toBeLessThanOrEqual(
+    10,
+  );
 });
 
 test("no default exports (except a tool's configuration), no enums", () => {
@@ -107,14 +154,14 @@ describe("the rules", () => {
     expect(refused("src/formats/x.ts", 'import type { A } from "../platform/platform.ts";')).toBe(
       false,
     );
-    expect(refused("src/cli/x.ts", 'import "../engine/engine.ts";')).toBe(true);
+    expect(refused("apps/cli/x.ts", 'import "../engine/engine.ts";')).toBe(true);
     expect(refused("src/kernels/ir/x.ts", 'import "../lower/wasm.ts";')).toBe(true);
     expect(refused("src/kernels/asm/x.ts", 'import "../ir/ops.ts";')).toBe(true);
     expect(refused("src/kernels/lower/x.ts", 'import "../ir/ops.ts";')).toBe(false);
     expect(refused("src/kernels/x.ts", 'import "./lower/wasm.ts";')).toBe(false);
     expect(refused("src/kernels/x.ts", 'import "../graph/graph.ts";')).toBe(true);
     expect(refused("src/base/x.ts", 'import "commander";')).toBe(true);
-    expect(refused("src/cli/x.ts", 'import "commander";')).toBe(false);
+    expect(refused("apps/cli/x.ts", 'import "commander";')).toBe(false);
   });
 });
 
@@ -184,11 +231,14 @@ describe("the scanner", () => {
 
 /** The rule of a file's folder under src/, or of the file itself when it lies at the top. */
 function ruleOf(path: string): Rule | undefined {
-  const inside = path.slice("src/".length);
+  const inside = insideOf(path);
   return rules
     .filter(({ of }) => inside === of || inside.startsWith(`${of}/`))
     .reduce<Rule | undefined>((a, b) => (a && a.of.length > b.of.length ? a : b), undefined);
 }
+
+/** As rules name it: "base/errors.ts", "apps/cli/main.ts". */
+const insideOf = (path: string): string => path.replace(/^src\//, "");
 
 function violations(file: Scanned, rule: Rule): string[] {
   return file.imports.flatMap((imported) => {
@@ -197,7 +247,7 @@ function violations(file: Scanned, rule: Rule): string[] {
     const may = rule.may.map(({ path, typesOnly }) => (typesOnly ? `${path} (types)` : path));
     return [
       `${file.path}:${imported.line} imports "${imported.from}": ${reason}.`,
-      `  src/${rule.of} may import: ${[...may, ...rule.npm].join(", ") || "nothing"}, because ${rule.why}`,
+      `  ${rule.of} may import: ${[...may, ...rule.npm].join(", ") || "nothing"}, because ${rule.why}`,
     ];
   });
 }
@@ -207,15 +257,19 @@ function refusal(file: Scanned, rule: Rule, { from, typesOnly }: Import): string
   const target = resolveImport(file.path, from);
   if (target === undefined) {
     if (from.startsWith("node:")) return undefined; // has a test of its own
-    return rule.npm.includes(from) ? undefined : "a package that is not on its list";
+    // Of a package in a page any file: its styles, its languages.
+    const isListed =
+      rule.npm.includes(from) ||
+      rule.npm.some((name) => rule.of === "apps/web" && from.startsWith(`${name}/`));
+    return isListed ? undefined : "a package that is not on its list";
   }
-  if (!files.some(({ path }) => path === target)) return "no such file in src";
+  if (!files.some(({ path }) => path === target)) return "no such file";
   if (ruleOf(target) === rule) {
     const [mine, other] = [file.path.split("/"), target.split("/")];
     const isApart = rule.apart && mine.length > 3 && other.length > 3 && mine[2] !== other[2];
     return isApart ? `${mine[2]} and ${other[2]} must not know each other` : undefined;
   }
-  const inside = target.slice("src/".length);
+  const inside = insideOf(target);
   const allowed = rule.may.filter(({ path }) => inside === path || inside.startsWith(`${path}/`));
   if (allowed.some((each) => typesOnly || !each.typesOnly)) return undefined;
   return allowed.length > 0 ? "only its types, with `import type`" : "not on its list";
@@ -243,9 +297,13 @@ function fileGraph(scanned: readonly Scanned[]): ImportGraph {
   );
 }
 
-/** The folders at the top of src/, and its loose files, as rooms. */
+/** The folders at the top of src/, its loose files, and the apps, as rooms. */
 function roomGraph(scanned: readonly Scanned[]): ImportGraph {
-  const roomOf = (path: string) => path.split("/")[1]!;
+  const roomOf = (path: string) =>
+    insideOf(path)
+      .split("/")
+      .slice(0, path.startsWith("apps/") ? 2 : 1)
+      .join("/");
   const rooms = new Map<string, Set<string>>(scanned.map(({ path }) => [roomOf(path), new Set()]));
   for (const [path, targets] of fileGraph(scanned)) {
     const room = roomOf(path);

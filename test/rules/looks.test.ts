@@ -1,5 +1,6 @@
 // A page changes by itself: what a test reads of it must be waited for. `expect(await page.innerText())` looks once, and on a busy
 // machine before the page has drawn it; `expect.poll(() => page.innerText())` waits. What must not be there is looked for at once.
+// Held against: texts with and without such a look.
 
 import { expect, test } from "vitest";
 import { sourceFiles } from "./scan.ts";

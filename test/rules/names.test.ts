@@ -15,11 +15,11 @@ import { ropeFromMetadata } from "../../src/models/rope.ts";
 import { archNamed } from "../../src/models/table.ts";
 import { fileTypeNamed } from "../../src/tools/quantize/file-types.ts";
 import { letterTokenizer, plainMetadata } from "../support/tiny-engine.ts";
-import { sourceFiles, tokenize } from "./scan.ts";
+import { programFolders, sourceFiles, tokenize } from "./scan.ts";
 
 /** Tables without byName(), and why they may. */
 const exempt: Readonly<Record<string, string>> = {
-  "src/server/guard.ts": "headers, never asked by name",
+  "apps/server/guard.ts": "headers, never asked by name",
   "src/tokenizers/json/": "fields.ts and its callers ask Object.hasOwn",
   "src/chat/": "asked with Object.hasOwn, or with one letter",
   "src/kernels/": "names of our own",
@@ -30,7 +30,7 @@ const isExempt = (path: string): boolean =>
   Object.keys(exempt).some((part) => path.startsWith(part));
 
 test("tables by name have no prototype", () => {
-  const found = sourceFiles("src").flatMap(({ path, text }) =>
+  const found = sourceFiles(...programFolders).flatMap(({ path, text }) =>
     [...text.matchAll(/^(?:export )?const (\w+): Readonly<Record<string, .*>> = (.*)$/gm)]
       .filter(([, , value]) => !value!.startsWith("byName("))
       .map(([, name]) => `${path}: ${name} is asked by name: make it with byName()`),
@@ -39,7 +39,7 @@ test("tables by name have no prototype", () => {
 });
 
 test("nobody looks a name up with the in operator", () => {
-  const found = sourceFiles("src", "web/src").flatMap(({ path, text }) => {
+  const found = sourceFiles(...programFolders, "apps/web/src").flatMap(({ path, text }) => {
     const tokens = tokenize(text);
     return tokens.flatMap((token, at) => {
       const [before, last, next] = [tokens[at - 2], tokens[at - 1], tokens[at + 1]];

@@ -23,7 +23,7 @@ function shown({ before, pump, after }: { before: string; pump: string; after: s
 
 test("every regular expression is found, and can be read", () => {
   expect(literals.length).toBeGreaterThan(400);
-  for (const folder of ["src/", "web/src/"]) {
+  for (const folder of ["src/", "apps/web/src/"]) {
     expect(literals.some(({ path }) => path.startsWith(folder))).toBe(true);
   }
 });

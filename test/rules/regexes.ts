@@ -4,6 +4,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parseSync } from "vite";
+import { programFolders } from "./scan.ts";
 
 export interface RegexLiteral {
   readonly path: string;
@@ -19,17 +20,17 @@ export const boundedInputs: Readonly<Record<string, string>> = {
   "src/catalog/hub-api.ts": "one header of an answer: fetch takes 16 KiB of headers",
   "src/catalog/hub-choice.ts": "the last 300 letters of a name",
   "src/catalog/hub-name.ts": "at most 1000 letters, which is checked",
-  "src/cli/main.ts": "a message about the user's own command line",
+  "apps/cli/main.ts": "a message about the user's own command line",
   "src/grammar/gbnf.ts": "64 letters of a grammar",
-  "src/server/routes/ollama-models.ts": "the last 100 letters of a name",
-  "web/src/state/format.ts": "the digits of a number",
+  "apps/server/protocols/ollama/models.ts": "the last 100 letters of a name",
+  "apps/web/src/state/format.ts": "the digits of a number",
 };
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 
 const folders: readonly [folder: string, endings: RegExp][] = [
-  ["src", /\.ts$/],
-  ["web/src", /\.tsx?$/],
+  ...programFolders.map((folder): [string, RegExp] => [folder, /\.ts$/]),
+  ["apps/web/src", /\.tsx?$/],
   ["bin", /\.js$/],
 ];
 

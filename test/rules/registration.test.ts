@@ -1,6 +1,7 @@
 // "One file and one line": a tensor type, an architecture and a backend are added from here, by the functions that the
 // tables themselves use, and a model made of all three is read and run. If core had to change for one, this test could
 // not be written. And what would force core to change, names of types and architectures in its code, is looked for.
+// Held against: a model that is read and run.
 
 import { describe, expect, test } from "vitest";
 import { allBackends, registerBackend } from "../../src/backends/table.ts";
@@ -13,7 +14,7 @@ import { allArchs, archNamed, registerArch } from "../../src/models/table.ts";
 import { filesModelSource } from "../../src/platform/sources/blob.ts";
 import type { Tokenizer } from "../../src/tokenizers/tokenizer.ts";
 import { CountingBackend, fakeArch, fakeDType, fakeLogits, fakeModelFile, sizes } from "./fakes.ts";
-import { importsOf, resolveImport, sourceFiles, tokenize } from "./scan.ts";
+import { importsOf, programFolders, resolveImport, sourceFiles, tokenize } from "./scan.ts";
 
 const builtInDTypes: readonly string[] = allDTypes().map((dtype) => dtype.name);
 const builtInArchs: readonly string[] = allArchs().flatMap((arch) => arch.names);
@@ -61,7 +62,7 @@ describe("a type, an architecture and a backend from outside", () => {
     expect(engine.info).toMatchObject({ architecture: "testnet", weightType: fakeDType.name });
 
     const tokens = [3, 0, 5, 3, 1, 4, 2];
-    const control = { aborted: false, breathe: async () => {}, now: () => 0 };
+    const control = { aborted: false, yieldThread: async () => {}, now: () => 0 };
     const options = { top: sizes.vocab, greedy: 0 };
     const { positions } = await computeLogits(engine, tokens, options, control);
     const logits = positions.map(({ top }) => [...top].sort((a, b) => a[0] - b[0]));
@@ -81,7 +82,7 @@ describe("a type, an architecture and a backend from outside", () => {
 /** Where a name of a type or an architecture may stand as text, besides its own file, and what it means there. */
 const allowed: readonly { file: string; names: readonly string[]; why: string }[] = [
   {
-    file: "src/cli/commands/logits.ts",
+    file: "apps/cli/commands/logits.ts",
     names: ["f32"],
     why: "the KV type that golden logits are compared with",
   },
@@ -91,7 +92,7 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
     why: "families of models whose cards ask for the same prefixes",
   },
   {
-    file: "src/server/reasoning-fields.ts",
+    file: "apps/server/reasoning-fields.ts",
     names: ["deepseek"],
     why: "llama.cpp's name for reasoning in a field of its own",
   },
@@ -101,7 +102,7 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
     names: ["f32"],
     why: "the type of numbers that are not in the file",
   },
-  { file: "src/cli/commands/inspect.ts", names: ["f32"], why: "a metadata value type of GGUF" },
+  { file: "apps/cli/commands/inspect.ts", names: ["f32"], why: "a metadata value type of GGUF" },
   { file: "src/tools/verify/compose.ts", names: ["f32"], why: "the KV type that rounds nothing" },
   {
     file: "src/kernels/ops/attention/kv-formats.ts",
@@ -144,11 +145,16 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
     why: "what tiles of half floats are widened to",
   },
   {
-    file: "src/cli/commands/limits.ts",
+    file: "apps/cli/commands/limits.ts",
     names: ["f32", "f16"],
     why: "the factors that a data sheet has peaks for",
   },
-  { file: "src/tools/limits/compose.ts", names: ["f16"], why: "the type of a KV cache" },
+  { file: "src/tools/limits/model-facts.ts", names: ["f16"], why: "the type of a KV cache" },
+  {
+    file: "src/tools/limits/config-header.ts",
+    names: ["f16", "f32"],
+    why: "the types of weights that no file has",
+  },
   {
     file: "src/tune/matmul-graph.ts",
     names: ["f32"],
@@ -392,7 +398,10 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
   },
 ];
 
-const sources = sourceFiles("src").map((file) => ({ ...file, tokens: tokenize(file.text) }));
+const sources = sourceFiles(...programFolders).map((file) => ({
+  ...file,
+  tokens: tokenize(file.text),
+}));
 
 test("types and architectures are named in their own file and nowhere else", () => {
   const isOwn = (path: string, name: string) => {

@@ -4,7 +4,7 @@
 
 import { parseSync } from "vite";
 import { expect, test } from "vitest";
-import { filesUnder } from "./scan.ts";
+import { filesUnder, programFolders } from "./scan.ts";
 
 const computes =
   /^src\/(backends|dtypes|engine|graph|kernels|load|machine|models|profile|tools|tune)\//;
@@ -15,15 +15,18 @@ const helpers: readonly string[] = ["backoff", "at-most", "stall"].map(
 
 /** Timers, and why none of them asks again without a back-off. A line for each file: how many, and what for. */
 const timers: Readonly<Record<string, readonly [count: number, why: string]>> = {
-  "src/cli/editor/input.ts": [1, "the end of a wait for the rest of a key or a paste"],
-  "src/cli/idle-work.ts": [1, "looks at this process's own clock"],
-  "src/cluster/gateway.ts": [1, "tidies what was heard; asks nobody"],
-  "src/cluster/line-worker.ts": [1, "tells NATS that a line is in the works, until it is answered"],
-  "src/cluster/outbox.ts": [1, "sends what has gathered, once"],
-  "src/cluster/shared-batches.ts": [3, "the heartbeat; the ends of two waits"],
-  "src/cluster/worker.ts": [3, "the heartbeat; a turn of the event loop; the end of a wait"],
-  "src/cluster/workers.ts": [2, "the heartbeats of others are counted; the end of a wait"],
-  "src/batch/runner.ts": [1, "looks at its own store every 5 s, for batches that expire"],
+  "apps/cli/editor/input.ts": [1, "the end of a wait for the rest of a key or a paste"],
+  "apps/cli/idle-work.ts": [1, "looks at this process's own clock"],
+  "apps/cluster/gateway.ts": [1, "tidies what was heard; asks nobody"],
+  "apps/cluster/line-worker.ts": [
+    1,
+    "tells NATS that a line is in the works, until it is answered",
+  ],
+  "apps/cluster/outbox.ts": [1, "sends what has gathered, once"],
+  "apps/cluster/shared-batches.ts": [3, "the heartbeat; the ends of two waits"],
+  "apps/cluster/worker.ts": [3, "the heartbeat; a turn of the event loop; the end of a wait"],
+  "apps/cluster/workers.ts": [2, "the heartbeats of others are counted; the end of a wait"],
+  "apps/batch/runner.ts": [1, "looks at its own store every 5 s, for batches that expire"],
   "src/platform/browser.ts": [1, "a thread ends"],
   "src/platform/node-assets.ts": [1, "a file is removed"],
   "src/platform/node-cli.ts": [1, "lines that were pasted together"],
@@ -34,50 +37,51 @@ const timers: Readonly<Record<string, readonly [count: number, why: string]>> = 
   "src/platform/node-process.ts": [1, "ends the process when what it wrote has been read"],
   "src/platform/node-raw-terminal.ts": [1, "Ctrl-Z where nothing stops"],
   "src/platform/node-signals.ts": [1, "a second Ctrl-C counts no longer"],
-  "src/server/body.ts": [1, "a turn of the event loop"],
-  "src/server/keep-alive.ts": [1, "a model is unloaded"],
-  "src/server/listen.ts": [
+  "apps/server/body.ts": [1, "a turn of the event loop"],
+  "apps/server/models/registry.ts": [1, "a model is unloaded; after a try that failed, by Backoff"],
+  "apps/server/listen.ts": [
     3,
     "closes idle connections until the server has stopped; the ends of a request and its connection",
   ],
-  "src/server/route.ts": [1, "a turn of the event loop"],
-  "src/server/routes/ollama-models.ts": [1, "the end of a wait"],
-  "src/server/sse.ts": [2, "heartbeats of a stream"],
-  "src/server/usage.ts": [1, "samples of this process"],
-  "src/sessions/exchange.ts": [1, "a turn of the event loop"],
-  "src/sessions/runs.ts": [1, "running answers are saved together, once a second at most"],
-  "src/sessions/search-index.ts": [1, "a turn of the event loop"],
-  "web/src/components/copy-button.tsx": [1, "a label changes back"],
-  "web/src/components/found.ts": [1, "a mark disappears"],
-  "web/src/components/layout.tsx": [1, "a place is restored no longer"],
-  "web/src/components/model-options.tsx": [1, "asks once, after the last keystroke"],
-  "web/src/components/schema-field.tsx": [1, "checks once, after the last keystroke"],
-  "web/src/state/frame.ts": [1, "draws in a hidden page"],
-  "web/src/state/model-limits.ts": [1, "the next answer may ask once more"],
-  "web/src/state/notices.ts": [1, "a notice disappears"],
-  "web/src/state/save-file.ts": [1, "a URL is given back"],
-  "web/src/state/sessions.ts": [1, "searches once, after the last keystroke"],
-  "web/src/state/use-settings.ts": [1, "saves once, after the last change"],
-  "web/src/state/warm-up.ts": [1, "code is loaded once"],
-  "web/src/worker/thread.ts": [1, "tells the page's window of this tab's own numbers"],
+  "apps/server/route.ts": [1, "a turn of the event loop"],
+  "apps/server/protocols/ollama/models.ts": [1, "the end of a wait"],
+  "apps/server/sse.ts": [2, "heartbeats of a stream"],
+  "apps/server/usage.ts": [1, "samples of this process"],
+  "apps/sessions/exchange.ts": [1, "a turn of the event loop"],
+  "apps/sessions/runs.ts": [1, "running answers are saved together, once a second at most"],
+  "apps/sessions/search-index.ts": [1, "a turn of the event loop"],
+  "apps/web/src/components/copy-button.tsx": [1, "a label changes back"],
+  "apps/web/src/components/found.ts": [1, "a mark disappears"],
+  "apps/web/src/components/layout.tsx": [1, "a place is restored no longer"],
+  "apps/web/src/components/model-options.tsx": [1, "asks once, after the last keystroke"],
+  "apps/web/src/components/schema-field.tsx": [1, "checks once, after the last keystroke"],
+  "apps/web/src/state/frame.ts": [1, "draws in a hidden page"],
+  "apps/web/src/state/model-limits.ts": [1, "the next answer may ask once more"],
+  "apps/web/src/state/notices.ts": [1, "a notice disappears"],
+  "apps/web/src/state/save-file.ts": [1, "a URL is given back"],
+  "apps/web/src/state/sessions.ts": [1, "searches once, after the last keystroke"],
+  "apps/web/src/state/use-settings.ts": [1, "saves once, after the last change"],
+  "apps/web/src/state/warm-up.ts": [1, "code is loaded once"],
+  "apps/web/src/worker/thread.ts": [1, "tells the page's window of this tab's own numbers"],
 };
 
 /** Loops that go on after an error, or pause at a fixed rate, by the function that they are in. */
 const loops: Readonly<Record<string, string>> = {
-  "src/cli/commands/batch.ts answerAll":
+  "apps/cli/commands/batch.ts answerAll":
     "looks at its own store every 100 ms, until the batch is over",
-  "src/cli/idle-work.ts work": "each turn is another chore",
-  "src/cluster/cluster-model.ts try": "another worker each time, three at most",
-  "src/cluster/line-worker.ts place": "waits for its own lines; asks nobody",
+  "apps/cli/idle-work.ts work": "each turn is another chore",
+  "apps/cluster/cluster-model.ts try": "another worker each time, three at most",
+  "apps/cluster/line-worker.ts place": "waits for its own lines; asks nobody",
   "src/platform/node-block-files.ts freeBytes": "goes up to the root",
   "src/platform/node-download.ts lockFile": "five times, each after an abandoned lock",
-  "src/server/body.ts readJson": "reads what has come, and lets others have a turn",
-  "src/server/model-pool.ts load": "a model less in memory each time",
-  "src/server/model-pool.ts unload": "50 times",
-  "src/server/model-pool.ts work": "each turn is another ticket",
-  "src/server/routes/ollama-manage.ts pullLines":
+  "apps/server/body.ts readJson": "reads what has come, and lets others have a turn",
+  "src/threads/serve-engine.ts load": "a layer less on the GPU each time",
+  "apps/server/models/registry.ts unload": "50 times",
+  "apps/server/protocols/ollama/manage.ts pullLines":
     "a line for each progress, at most every so often",
-  "src/sessions/backups.ts copy": "reads its own next rows, and lets others have a turn",
+  "apps/sessions/backups.ts copy": "reads its own next rows, and lets others have a turn",
+  "apps/sessions/search-index.ts purgeAll":
+    "asks nobody: waits once, so that the file is not written anew all the time",
 };
 
 interface Node {
@@ -188,7 +192,7 @@ function findIn(path: string, text: string): Found[] {
   return found;
 }
 
-const files = filesUnder(["src", "web/src"], [".ts", ".tsx"]).filter(
+const files = filesUnder([...programFolders, "apps/web/src"], [".ts", ".tsx"]).filter(
   ({ path }) => !computes.test(path) && !helpers.includes(path),
 );
 const found = files.flatMap(({ path, text }) => findIn(path, text));

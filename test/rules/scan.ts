@@ -29,6 +29,12 @@ export interface Import {
   readonly line: number;
 }
 
+/** The program: the library and its apps. The web app's sources, some of them with JSX, are in apps/web/src. */
+export const programFolders: readonly string[] = [
+  "src",
+  ...["batch", "cli", "cluster", "mcp", "server", "sessions"].map((name) => `apps/${name}`),
+];
+
 /** All .ts files under these folders of the repository, sorted; a folder that is not there has none. */
 export function sourceFiles(...folders: readonly string[]): SourceFile[] {
   return filesUnder(folders, [".ts"]);

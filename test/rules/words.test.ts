@@ -3,9 +3,9 @@
 
 import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { inFlags } from "../../src/cli/flag-words.ts";
-import { inPageWords } from "../../src/server/page-words.ts";
-import { sourceFiles, tokenize } from "./scan.ts";
+import { inFlags } from "../../apps/cli/flag-words.ts";
+import { inPageWords } from "../../apps/server/page-words.ts";
+import { programFolders, sourceFiles, tokenize } from "./scan.ts";
 
 const odd: readonly RegExp[] = [
   /as far as the memory goes/i,
@@ -37,18 +37,21 @@ function sentences(...folders: string[]): { at: string; text: string }[] {
 
 /** The text of pages is not in strings only. */
 function pages(): { at: string; text: string }[] {
-  const folder = new URL("../../web/src/", import.meta.url);
+  const folder = new URL("../../apps/web/src/", import.meta.url);
   return readdirSync(folder, { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".tsx"))
     .map((file) => ({
-      at: `web/src/${file}`,
+      at: `apps/web/src/${file}`,
       text: readFileSync(new URL(file, folder), "utf8").replaceAll(/^\s*\/\/.*$|\/\*.*?\*\//gm, ""),
     }));
 }
 
 function documents(): { at: string; text: string }[] {
   const root = new URL("../../", import.meta.url);
-  const docs = readdirSync(new URL("docs/", root)).filter((file) => file.endsWith(".md"));
+  const docs = readdirSync(new URL("docs/", root), {
+    recursive: true,
+    encoding: "utf8",
+  }).filter((file) => file.endsWith(".md"));
   return ["README.md", ...docs.map((file) => `docs/${file}`)].map((at) => ({
     at,
     text: readFileSync(new URL(at, root), "utf8").replaceAll(/\s+/g, " "),
@@ -59,19 +62,22 @@ const found = (texts: readonly { at: string; text: string }[], pattern: RegExp):
   texts.filter(({ text }) => pattern.test(text)).map(({ at }) => `${at}: ${pattern}`);
 
 test("odd sentences stay away", () => {
-  const all = [...sentences("src", "web/src"), ...pages(), ...documents()];
+  const all = [...sentences(...programFolders, "apps/web/src"), ...pages(), ...documents()];
   expect(odd.flatMap((pattern) => found(all, pattern))).toEqual([]);
 });
 
 test("the command line names flags: in its own sentences, and in those of the library that it shows", () => {
-  expect(found(sentences("src/cli"), ofLibrary)).toEqual([]);
-  const shown = sentences("src").map(({ at, text }) => ({ at, text: inFlags(text) }));
+  expect(found(sentences("apps/cli"), ofLibrary)).toEqual([]);
+  const shown = sentences(...programFolders).map(({ at, text }) => ({ at, text: inFlags(text) }));
   expect(found(shown, ofLibrary)).toEqual([]);
 });
 
 test("the app and the server name fields and labels, also in the library's sentences", () => {
-  expect(found(sentences("src/server", "web/src"), ofLibrary)).toEqual([]);
-  const shown = sentences("src").map(({ at, text }) => ({ at, text: inPageWords(text) }));
+  expect(found(sentences("apps/server", "apps/web/src"), ofLibrary)).toEqual([]);
+  const shown = sentences(...programFolders).map(({ at, text }) => ({
+    at,
+    text: inPageWords(text),
+  }));
   expect(found(shown, ofLibrary)).toEqual([]);
 });
 
@@ -112,12 +118,25 @@ const retired: readonly [RegExp, string][] = [
   [/\b(emitCodes|emitMinimums|SignedCodes|pack-codes)\b/, "quants, mins"],
   [/\b(NativeLevel|nativeLevel|X64Level)\b/, "isa"],
   [/\b(planLot|openPlace)\b/, "chunk, sequence"],
+  [/\b(MadeModels?|madeStore|made-models|made models)\b/, "derived models"],
+  [/\b(NonsenseError|isNonsense)\b|nonsense\.ts/, "non-finite"],
+  [/\bbreathe\b/, "yieldThread"],
+  [/\b(Context|State|Group|Pair)Room\b|\b(check|has|even)Room\b/, "capacity"],
+  [
+    /\b(SeveralShape|SeveralDot|matmul-few|matmul-several|attention-many)\b/,
+    "gemv, small batch, prefill",
+  ],
+  [/\b(flight|touch|teams)\.ts\b|\btouch(Cache)?Text\b|\bTEAM\b/, "lookahead, prefetch, subgroup"],
+  [/\bovercome\b/, "widenAndRecompute"],
   [/\bspeed of light\b/i, "roofline or limit, except in the slogan of README.md"],
 ];
 
 test("one word for one thing: retired words stay away", () => {
   const texts = [
-    ...sourceFiles("src", "bench", "scripts").map(({ path, text }) => ({ at: path, text })),
+    ...sourceFiles(...programFolders, "bench", "scripts").map(({ path, text }) => ({
+      at: path,
+      text,
+    })),
     ...pages(),
     ...documents().filter(({ at }) => at !== "README.md"),
   ];

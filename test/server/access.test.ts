@@ -6,15 +6,16 @@ import { connect } from "node:net";
 import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import { createAccess } from "../../src/server/access.ts";
-import { clientOf } from "../../src/server/host-names.ts";
+import { createAccess } from "../../apps/server/access.ts";
+import { clientOf } from "../../apps/server/host-names.ts";
 import {
   type ModelLibrary,
   type RunningServer,
   type StartOptions,
   startServer,
-} from "../../src/server/serve.ts";
+} from "../../apps/server/serve.ts";
+import { openNodeDatabase } from "../../src/platform/node-database.ts";
+import { skippedFor } from "../support/skips.ts";
 import { scriptedModel } from "../web/scripted-model.ts";
 import { until } from "./test-server.ts";
 
@@ -365,7 +366,7 @@ describe("the admin key", () => {
 describe("other machines", () => {
   // A client that is not on this machine is hard to come by on one: the app is asked with another's address.
   test("only the admin key counts for them; the token does not", async () => {
-    const { createApp } = await import("../../src/server/app.ts");
+    const { createApp } = await import("../../apps/server/app.ts");
     const from = async (server: RunningServer, headers: Record<string, string>) => {
       const app = createApp(server.context, { families: server.families });
       const request = new Request(`http://192.0.2.1${sessions}`, {
@@ -382,7 +383,7 @@ describe("other machines", () => {
   });
 
   test.skipIf(outside === undefined)(
-    "this machine is itself on its other addresses, too",
+    `this machine is itself on its other addresses, too${skippedFor("it has no other address", outside === undefined)}`,
     async () => {
       const { port, token, pageUrl } = await serve({ host: "0.0.0.0" });
       expect(pageUrl).toContain(`http://127.0.0.1:${port}/?token=`);
@@ -404,7 +405,7 @@ async function raw(port: number, line: string, headers: readonly string[]): Prom
 
 describe("fairness", () => {
   test("whoever makes up keys or addresses is still one client", async () => {
-    const { createApp } = await import("../../src/server/app.ts");
+    const { createApp } = await import("../../apps/server/app.ts");
     const everybody = Promise.withResolvers<void>(); // the first answer waits until all have asked
     const slow = scriptedModel({ answer: () => "ab", before: () => everybody.promise });
     const { context, families } = await serve({ models: { slow }, parallel: 1, queue: 20 });

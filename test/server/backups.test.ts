@@ -1,12 +1,13 @@
 // A server whose database of conversations was emptied: it says what a backup has, and gives it back when it is asked to.
+// Held against: the conversations of the backup.
 
 import { readdirSync, truncateSync } from "node:fs";
 import { dirname } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
+import { startServer } from "../../apps/server/serve.ts";
+import { SessionStore } from "../../apps/sessions/store.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
 import { nodeBackups } from "../../src/platform/node-database-backups.ts";
-import { startServer } from "../../src/server/serve.ts";
-import { SessionStore } from "../../src/sessions/store.ts";
 import { scratchFile } from "../sessions/fakes.ts";
 
 interface Started {
@@ -66,6 +67,7 @@ test("an emptied database: the backup is offered, and taken when that is asked f
   expect(refused).toMatchObject({ status: 503, body: { error: { code: "storage_corrupt" } } });
   const said = /newest good backup is from 20.* and has 2 conversations and 2 messages/;
   expect(refused.body.error.message).toMatch(said);
+  expect(refused.body.error.message).toContain(", POST /lantern/v1/restore, or ");
   expect(log.join()).toMatch(said);
   expect((await ask("/restore")).body).toMatchObject({ backup: offer });
   const restored = await ask("/restore", "POST", {});

@@ -1,5 +1,6 @@
 // Files and batches over HTTP, with OpenAI's and Anthropic's own clients; bad uploads; owners; and a server that was stopped in the
 // middle of a batch.
+// Held against: OpenAI's and Anthropic's own clients.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -7,9 +8,9 @@ import { join } from "node:path";
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI, { toFile } from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { StartOptions } from "../../apps/server/serve.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
 import { nodeFileFolder } from "../../src/platform/node-file-folder.ts";
-import type { StartOptions } from "../../src/server/serve.ts";
 import { modelId, prompt, serveModel, type TestServer, testServer } from "./test-server.ts";
 
 const data = mkdtempSync(join(tmpdir(), "lantern-batches-"));

@@ -1,13 +1,14 @@
 // What the server says of its caches: cached tokens by tier in each protocol, /metrics, why a prompt is computed again in the log, and
 // the routes that show and clear it.
+// Held against: the tokens that the test has sent before.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import type { CacheView } from "../../apps/server/protocols/lantern/cache.ts";
+import { type RunningServer, startServer } from "../../apps/server/serve.ts";
 import { type Model, open } from "../../src/index.ts";
-import type { CacheView } from "../../src/server/routes/lantern-cache.ts";
-import { type RunningServer, startServer } from "../../src/server/serve.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { post } from "./test-server.ts";
 

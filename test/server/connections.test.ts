@@ -6,9 +6,9 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { type RunningServer, type StartOptions, startServer } from "../../apps/server/serve.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
 import { nodeFileFolder } from "../../src/platform/node-file-folder.ts";
-import { type RunningServer, type StartOptions, startServer } from "../../src/server/serve.ts";
 import { scriptedModel } from "../web/scripted-model.ts";
 
 let server: RunningServer;
@@ -72,7 +72,7 @@ const cases: Readonly<
   "lists in lists, and more behind them": [400, "/v1/completions", nested(300_000)],
   "no JSON": [400, "/v1/completions", "{"],
   "no UTF-8": [400, "/v1/completions", Buffer.from([0x7b, 0xff, 0xfe])],
-  "an unknown field": [400, "/v1/completions", '{"prompt": "a", "wrong": 1}'],
+  "a refused field": [400, "/v1/completions", '{"prompt": "a", "audio": {}}'],
   "no body": [400, "/v1/completions", ""],
   "too many values": [400, "/v1/completions", `{"prompt": [${"[],".repeat(120_000)}`],
   "too large": [413, "/v1/completions", prompt(500_000)],

@@ -10,12 +10,12 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { crc32 } from "node:zlib";
 import { expect, onTestFinished, test } from "vitest";
+import type { Message, Session } from "../../apps/sessions/session.ts";
 import {
   RECORD_HEADER_BYTES,
   readRecordHeader,
   SEGMENT_HEADER_BYTES,
 } from "../../src/engine/tiers/segment.ts";
-import type { Message, Session } from "../../src/sessions/session.ts";
 import { follow, request } from "./lantern-client.ts";
 
 const launcher = fileURLToPath(new URL("../../bin/lantern.js", import.meta.url));

@@ -3,8 +3,8 @@
 
 import { truncateSync } from "node:fs";
 import { expect, test } from "vitest";
+import { startServer } from "../../apps/server/serve.ts";
 import { open } from "../../src/index.ts";
-import { startServer } from "../../src/server/serve.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { post } from "./test-server.ts";
 

@@ -2,6 +2,9 @@
 // and a sentence, the log gets the details, and slots are freed.
 
 import { describe, expect, test } from "vitest";
+import { type AppFetch, createApp } from "../../apps/server/app.ts";
+import { createContext, type ServerContext } from "../../apps/server/context.ts";
+import { routeFamilies } from "../../apps/server/routes/table.ts";
 import {
   AbortedError,
   ContextError,
@@ -13,9 +16,6 @@ import {
   UsageError,
   WorkerError,
 } from "../../src/index.ts";
-import { type AppFetch, createApp } from "../../src/server/app.ts";
-import { createContext, type ServerContext } from "../../src/server/context.ts";
-import { routeFamilies } from "../../src/server/routes/table.ts";
 
 const here = { address: "127.0.0.1", isLocal: true };
 
@@ -96,6 +96,7 @@ function server(end: () => GenerationResult): {
       maxMessages: 10,
       corsOrigins: [],
       strictModel: false,
+      strictFields: false,
       slots: true,
       metrics: true,
       verbose: false,

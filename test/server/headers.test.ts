@@ -3,8 +3,8 @@
 
 import { connect } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { ModelLibrary, RunningServer } from "../../src/server/serve.ts";
-import { startServer } from "../../src/server/serve.ts";
+import type { ModelLibrary, RunningServer } from "../../apps/server/serve.ts";
+import { startServer } from "../../apps/server/serve.ts";
 import { scriptedModel } from "../web/scripted-model.ts";
 
 const bytes = new TextEncoder().encode("<p>the app</p>");

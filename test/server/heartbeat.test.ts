@@ -6,9 +6,9 @@ import Anthropic from "@anthropic-ai/sdk";
 import { streamText } from "ai";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Turn } from "../../apps/server/queue.ts";
+import type { RunningServer } from "../../apps/server/serve.ts";
 import { type Model, open } from "../../src/index.ts";
-import type { Turn } from "../../src/server/queue.ts";
-import type { RunningServer } from "../../src/server/serve.ts";
 import { all, modelId, post, prompt, serveModel, until } from "./test-server.ts";
 
 const maxTokens = 8;

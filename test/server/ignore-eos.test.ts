@@ -2,7 +2,7 @@
 // The server's own bias makes the end certain otherwise.
 
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { FakeTerminal } from "../cli/fake-terminal.ts";
 import { post, prompt, type TestServer, testServer } from "./test-server.ts";
@@ -91,7 +91,7 @@ test("with a grammar, which ends where nothing else may follow", async () => {
   const body = { ...fields, grammar: 'root ::= "ab" <[2]> "c"' };
   const refused = await post(`${running.server.url}/completion`, body);
   expect(refused.status).toBe(400);
-  expect(await refused.text()).toContain("ignoreEos");
+  expect(await refused.text()).toContain("ignore_eos");
 });
 
 test("lantern bench serve measures whole answers", async () => {

@@ -1,9 +1,10 @@
 // Filling gaps: /infill, `suffix` of OpenAI's completions and of Ollama's, for a model that has tokens for it; the others
 // say that they cannot.
+// Held against: the text of the same tokens, asked for directly.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { RunningServer } from "../../apps/server/serve.ts";
 import { type Model, open } from "../../src/index.ts";
-import type { RunningServer } from "../../src/server/serve.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { post, serveModel } from "./test-server.ts";
 

@@ -1,7 +1,7 @@
 // JSON in pieces means what it means in one, wherever it is cut; and what is too much work is refused before it is done.
 
 import { expect, test } from "vitest";
-import { JsonReader } from "../../src/server/json-reader.ts";
+import { JsonReader } from "../../apps/server/json-reader.ts";
 import { Random } from "../support/random.ts";
 
 function read(text: string, cuts: readonly number[], budget?: number): unknown {

@@ -4,10 +4,10 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { keepAliveFlag } from "../../apps/cli/flag-values.ts";
+import type { RunningServer } from "../../apps/server/serve.ts";
 import { keepMsOf } from "../../src/base/durations.ts";
-import { keepAliveFlag } from "../../src/cli/flag-values.ts";
 import { type Model, open } from "../../src/index.ts";
-import type { RunningServer } from "../../src/server/serve.ts";
 import { modelId, post, serveModel } from "./test-server.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "lantern-keep-"));

@@ -1,5 +1,6 @@
 // A server that is killed and started again and again: its link, its pages' cookies and scripts with its token are let in each time,
 // until it is started with --new-token.
+// Held against: requests with the link of before.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -5,7 +5,7 @@
 import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
-import type { Message, Session } from "../../src/sessions/session.ts";
+import type { Message, Session } from "../../apps/sessions/session.ts";
 import { type Started, startLantern } from "../cluster/processes.ts";
 import { Random } from "../support/random.ts";
 import { follow } from "./lantern-client.ts";

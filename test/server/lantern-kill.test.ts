@@ -1,10 +1,11 @@
 // `lantern serve` itself, killed in mid-answer and started again: the conversation is there, and goes on.
+// Held against: the conversation of before.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { expect, onTestFinished, test } from "vitest";
-import type { Message, Session } from "../../src/sessions/session.ts";
+import type { Message, Session } from "../../apps/sessions/session.ts";
 import { scratchFile } from "../sessions/fakes.ts";
 import { follow, request } from "./lantern-client.ts";
 

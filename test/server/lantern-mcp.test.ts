@@ -1,9 +1,9 @@
 // /lantern/v1/tools: what the web app may call, for whom, and what it gets. The tools are made up; test/mcp has real servers.
 
 import { afterEach, expect, test } from "vitest";
+import type { ToolHost } from "../../apps/server/protocols/lantern/tools.ts";
+import { type RunningServer, startServer } from "../../apps/server/serve.ts";
 import { SourceError } from "../../src/index.ts";
-import type { ToolHost } from "../../src/server/routes/lantern-tools.ts";
-import { type RunningServer, startServer } from "../../src/server/serve.ts";
 import { scriptedModel } from "../web/scripted-model.ts";
 
 const servers: RunningServer[] = [];

@@ -3,10 +3,10 @@
 
 import { writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { RunningServer } from "../../apps/server/serve.ts";
+import type { Message, Session } from "../../apps/sessions/session.ts";
 import { type Model, open } from "../../src/index.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import type { RunningServer } from "../../src/server/serve.ts";
-import type { Message, Session } from "../../src/sessions/session.ts";
 import { scratchFile } from "../sessions/fakes.ts";
 import { follow, request, type SseEvent } from "./lantern-client.ts";
 import { modelId, serveModel } from "./test-server.ts";

@@ -2,10 +2,10 @@
 // words are given.
 
 import { afterEach, expect, test } from "vitest";
+import { type RunningServer, startServer } from "../../apps/server/serve.ts";
+import type { Message } from "../../apps/sessions/session.ts";
 import type { ChatMessage, GenerateOptions, Model, TemplateOptions } from "../../src/index.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import { type RunningServer, startServer } from "../../src/server/serve.ts";
-import type { Message } from "../../src/sessions/session.ts";
 import { marked } from "../chat/json-format.ts";
 import { scratchFile } from "../sessions/fakes.ts";
 import { type Script, scriptedModel } from "../web/scripted-model.ts";

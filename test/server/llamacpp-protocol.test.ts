@@ -3,8 +3,8 @@
 
 import { connect } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { RunningServer } from "../../apps/server/serve.ts";
 import { type Model, open } from "../../src/index.ts";
-import type { RunningServer } from "../../src/server/serve.ts";
 import { modelId, post, prompt, serveModel } from "./test-server.ts";
 
 type Json = Record<string, unknown>;

@@ -1,4 +1,5 @@
 // llama.cpp's endpoints, and /metrics.
+// Held against: the calls of the model itself, in the fields of llama.cpp.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { modelId, post, prompt, type TestServer, testServer, until } from "./test-server.ts";

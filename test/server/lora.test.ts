@@ -1,11 +1,12 @@
 // llama.cpp's LoRA adapters over HTTP: listed, scaled for all requests, and chosen by each.
+// Held against: the texts with each adapter alone and with none.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import type { RunningServer } from "../../apps/server/serve.ts";
 import { type Model, open } from "../../src/index.ts";
-import type { RunningServer } from "../../src/server/serve.ts";
 import { adapterFile } from "../support/adapter-file.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
 import { tinyFile, tinyFileVocab } from "../support/tiny-file.ts";

@@ -4,7 +4,6 @@
 import { Ollama } from "ollama";
 import OpenAI from "openai";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { type Model, open } from "../../src/index.ts";
 import {
   type ModelPreset,
   type OnDemandModels,
@@ -12,7 +11,8 @@ import {
   type RunningServer,
   type StartOptions,
   startServer,
-} from "../../src/server/serve.ts";
+} from "../../apps/server/serve.ts";
+import { type Model, open } from "../../src/index.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { post, until } from "./test-server.ts";
 
@@ -174,7 +174,7 @@ test("a model that writes is never unloaded: who needs its room waits, and newco
   const long = complete(url, "ant", { max_tokens: 60, ignore_eos: true });
   await until("it writes", () => server.context.jobs.size === 1);
   const other = complete(url, "bee");
-  await until("it waits", () => server.context.pool.state("bee").value === "loading");
+  await until("it waits", () => server.context.registry.state("bee").value === "loading");
   const order: string[] = [];
   const [text] = await Promise.all([
     long.then((all) => {
@@ -198,24 +198,24 @@ test("a client that goes away while it waits leaves no load behind", async () =>
   const waiting = fetch(`${url}/v1/completions`, {
     ...{ method: "POST", headers, body, signal: gone.signal },
   }).catch(() => "gone");
-  await until("it waits", () => server.context.pool.state("bee").value === "loading");
+  await until("it waits", () => server.context.registry.state("bee").value === "loading");
   gone.abort();
   expect(await waiting).toBe("gone");
-  await until("nobody waits", () => server.context.pool.state("bee").value === "unloaded");
+  await until("nobody waits", () => server.context.registry.state("bee").value === "unloaded");
   await long;
   expect(loads).toEqual(["ant"]);
 });
 
 test("who asks for a model just when the only other one has gone gets the model, not the other's reason", async () => {
   const { server } = await serve({ models: 1 });
-  const { pool } = server.context;
+  const { registry } = server.context;
   const gone = new AbortController();
-  const first = pool.hold("bee", gone.signal);
+  const first = registry.hold("bee", gone.signal);
   const reason = expect(first).rejects.toThrow("gone");
   gone.abort(new Error("gone"));
-  const release = await pool.hold("bee", new AbortController().signal);
+  const release = await registry.hold("bee", new AbortController().signal);
   await reason;
-  expect(pool.state("bee").value).toBe("loaded");
+  expect(registry.state("bee").value).toBe("loaded");
   release();
 });
 
@@ -266,7 +266,7 @@ test("llama.cpp's routes load and unload; a load can be stopped", async () => {
   const ok = async (path: string, model: string): Promise<Json> =>
     (await (await post(`${url}${path}`, { model })).json()) as Json;
   expect(await ok("/models/load", "ant")).toEqual({ success: true });
-  await until("it is loaded", () => pool.server.context.pool.state("ant").value === "loaded");
+  await until("it is loaded", () => pool.server.context.registry.state("ant").value === "loaded");
   expect(await ok("/models/load", "ant")).toMatchObject({ error: { code: "model_loaded" } });
   expect(await ok("/models/unload", "ant")).toEqual({ success: true });
   expect(await ok("/models/unload", "ant")).toMatchObject({ error: { code: "model_not_loaded" } });
@@ -292,11 +292,11 @@ test("a load that is stopped does not wait for those behind it", async () => {
   await until("it is loaded", () => pool.loads.includes("bee"));
   pool.gate = second.promise;
   const cat = complete(pool.url, "cat");
-  await until("it waits", () => pool.server.context.pool.state("cat").value === "loading");
+  await until("it waits", () => pool.server.context.registry.state("cat").value === "loading");
   const stopped = post(`${pool.url}/models/unload`, { model: "bee" });
   first.resolve();
   expect(await (await stopped).json()).toEqual({ success: true });
-  expect(pool.server.context.pool.state("cat").value).toBe("loading");
+  expect(pool.server.context.registry.state("cat").value).toBe("loading");
   second.resolve();
   expect(await cat).toBe(answers.get("cat"));
   expect((await bee).status).not.toBe(200);

@@ -1,16 +1,17 @@
 // llama.cpp's router: the stream of what happens to models (GET /models/sse), downloads (POST /models) and deletions (DELETE /models),
 // with the events and fields that its own server sends.
+// Held against: the events of llama.cpp's own server.
 
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { open, SourceError } from "../../src/index.ts";
-import { type ModelEvent, ModelEvents } from "../../src/server/model-events.ts";
+import { type ModelEvent, ModelEvents } from "../../apps/server/models/events.ts";
 import {
   type ModelLibrary,
   type OnDemandModel,
   type RunningServer,
   type StartOptions,
   startServer,
-} from "../../src/server/serve.ts";
+} from "../../apps/server/serve.ts";
+import { open, SourceError } from "../../src/index.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { post } from "./test-server.ts";
 

@@ -6,10 +6,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Ollama } from "ollama";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { catalogLibrary } from "../../src/cli/serve-library.ts";
+import { catalogLibrary } from "../../apps/cli/serve-library.ts";
+import type { ModelLibrary, RunningServer } from "../../apps/server/serve.ts";
 import { UsageError } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
-import type { ModelLibrary, RunningServer } from "../../src/server/serve.ts";
 import {
   all,
   modelId,

@@ -1,8 +1,8 @@
 // Admission without a server: who runs, who waits, who is refused, and in which order.
 
 import { describe, expect, test } from "vitest";
-import { ApiError } from "../../src/server/errors.ts";
-import { AdmissionQueue, QUANTUM_SPENT, type Turn } from "../../src/server/queue.ts";
+import { ApiError } from "../../apps/server/errors.ts";
+import { AdmissionQueue, QUANTUM_SPENT, type Turn } from "../../apps/server/queue.ts";
 
 const forever = new AbortController().signal;
 
@@ -54,12 +54,12 @@ describe("the queue", () => {
     expect(refused).toBeInstanceOf(ApiError);
     expect((refused as ApiError).facts).toMatchObject({ status: 429, code: "queue_full" });
     expect((refused as ApiError).facts.retryAfterSeconds).toBeGreaterThan(0);
-    expect(() => queue.checkRoom("b")).toThrow(/requests running: 1, waiting: 1/);
-    expect(() => new AdmissionQueue(1, 1).checkRoom("a", 2)).not.toThrow();
+    expect(() => queue.checkCapacity("b")).toThrow(/requests running: 1, waiting: 1/);
+    expect(() => new AdmissionQueue(1, 1).checkCapacity("a", 2)).not.toThrow();
   });
 
   test("that could never hold a request says so: to come again would not help", () => {
-    const refused = (): void => new AdmissionQueue(1, 1).checkRoom("a", 3);
+    const refused = (): void => new AdmissionQueue(1, 1).checkCapacity("a", 3);
     expect(refused).toThrow(/3 answers at once, but the server has room for 2/);
     expect(refused).toThrow(
       expect.objectContaining({ facts: expect.objectContaining({ status: 400 }) }),
@@ -176,8 +176,8 @@ describe("the queue", () => {
     const queue = new AdmissionQueue(1, 3);
     const own = ["a", "a", "a", "a"].map((client) => queue.enter(client, forever));
     const last = own[3]!.catch((error: unknown) => error);
-    queue.checkRoom("b");
-    expect(() => queue.checkRoom("b", 2)).toThrow(/full/); // then "b" would have more
+    queue.checkCapacity("b");
+    expect(() => queue.checkCapacity("b", 2)).toThrow(/full/); // then "b" would have more
     const turn = await own[0]!;
     const other = queue.enter("b", forever);
     expect(((await last) as ApiError).facts).toMatchObject({ status: 429, code: "queue_full" });
@@ -209,6 +209,45 @@ describe("the queue", () => {
     turns[0]!.release();
     await settle();
     expect(admitted).toEqual(["a1", "a2", "b1", "a3"]);
+  });
+
+  test("asks a turn with a grammar back where all have one, for a request without", async () => {
+    const queue = new AdmissionQueue(3, 10);
+    const how = { mayPause: true, isMasked: true };
+    const masked = await Promise.all([1, 2, 3].map(() => queue.enter("a", forever, how)));
+    const waiting = queue.enter("a", forever, how);
+    expect(masked.some(({ preempted }) => preempted.aborted)).toBe(false);
+    const free = queue.enter("a", forever, { mayPause: true });
+    expect(masked.map(({ preempted }) => preempted.aborted)).toEqual([false, false, true]);
+    masked[2]!.release();
+    const turn = await free; // before the one with a grammar that came first
+    expect([queue.running, queue.waiting]).toEqual([3, 1]);
+    // Its quantum is spent: another one without a grammar would have its turn, but not one with.
+    for (let i = 0; i < 100; i++) turn.spend();
+    expect(turn.preempted.aborted).toBe(false);
+    expect(masked[0]!.preempted.aborted).toBe(false);
+    const other = queue.enter("a", forever, { mayPause: true });
+    expect(turn.preempted.reason).toBe(QUANTUM_SPENT);
+    turn.release();
+    (await other).release();
+    (await waiting).release();
+    expect([queue.running, queue.waiting]).toEqual([2, 0]);
+  });
+
+  test("keeps the only turn without a grammar from another client's grammars", async () => {
+    const queue = new AdmissionQueue(2, 10);
+    const how = { mayPause: true, isMasked: true };
+    const [free] = [await queue.enter("a", forever, { mayPause: true })];
+    await queue.enter("a", forever, how);
+    const waiting = queue.enter("b", forever, how);
+    expect(free!.preempted.aborted).toBe(false);
+    free!.release();
+    (await waiting).release();
+    // Alone, a turn is shared as any other.
+    const one = new AdmissionQueue(1, 10);
+    const only = await one.enter("a", forever, how);
+    void one.enter("a", forever, { mayPause: true });
+    expect(only.preempted.aborted).toBe(false);
   });
 
   test("closed, refuses who waits and who comes", async () => {

@@ -5,9 +5,9 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
+import type { Message, Session } from "../../apps/sessions/session.ts";
 import { open } from "../../src/index.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import type { Message, Session } from "../../src/sessions/session.ts";
 import { follow, request } from "./lantern-client.ts";
 import { modelId, post, serveModel } from "./test-server.ts";
 

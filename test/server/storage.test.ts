@@ -5,11 +5,11 @@ import { copyFileSync, existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { BatchStore } from "../../src/batch/store.ts";
+import { BatchStore } from "../../apps/batch/store.ts";
+import { startServer } from "../../apps/server/serve.ts";
+import { SessionStore } from "../../apps/sessions/store.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
 import { nodeFileFolder } from "../../src/platform/node-file-folder.ts";
-import { startServer } from "../../src/server/serve.ts";
-import { SessionStore } from "../../src/sessions/store.ts";
 import { noSmallDisk, smallDisk } from "../support/full-disk.ts";
 
 interface Started {

@@ -1,7 +1,7 @@
 // A real server on a free port, with the model that comes with the package: what the tests of this folder talk to.
 
+import { type RunningServer, type StartOptions, startServer } from "../../apps/server/serve.ts";
 import { type Model, open } from "../../src/index.ts";
-import { type RunningServer, type StartOptions, startServer } from "../../src/server/serve.ts";
 
 export const modelId = "stories15m";
 export const prompt = "Once upon a time";

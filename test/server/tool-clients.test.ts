@@ -1,5 +1,6 @@
 // Tools and typed answers with the helpers of other people's clients. Answers are forced by grammars or given (spoken-model.ts):
 // the tests are about their form.
+// Held against: other people's clients.
 
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import Anthropic from "@anthropic-ai/sdk";
@@ -11,7 +12,7 @@ import OpenAI from "openai";
 import { zodFunction, zodResponseFormat } from "openai/helpers/zod";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import * as z from "zod";
-import type { RunningServer } from "../../src/server/serve.ts";
+import type { RunningServer } from "../../apps/server/serve.ts";
 import { type SpokenModel, spokenModel } from "./spoken-model.ts";
 import { all, modelId, serveModel } from "./test-server.ts";
 

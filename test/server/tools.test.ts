@@ -1,10 +1,11 @@
 // Tool calls and reasoning in OpenAI's chats, read by its own client. The model's words are given (spoken-model.ts).
+// Held against: OpenAI's own client.
 
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ChatAnswer } from "../../apps/server/chat-answer.ts";
+import type { RunningServer } from "../../apps/server/serve.ts";
 import { open } from "../../src/index.ts";
-import { ChatAnswer } from "../../src/server/chat-answer.ts";
-import type { RunningServer } from "../../src/server/serve.ts";
 import { qwenTemplate, type SpokenModel, spokenModel } from "./spoken-model.ts";
 import { modelId, post, serveModel } from "./test-server.ts";
 

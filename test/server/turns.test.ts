@@ -1,9 +1,10 @@
 // A generation that gives its turn back in between: its text, tokens and numbers are those of one that runs in one turn; what nobody
 // reads waits in memory up to a limit, and meanwhile it has no turn.
+// Held against: a generation in one turn.
 
-import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
+import { generateInTurns, type InTurns } from "../../apps/server/turns.ts";
 import { type GenerateOptions, type Model, open, type TokenEvent } from "../../src/index.ts";
-import { generateInTurns, type InTurns } from "../../src/server/turns.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
 import { tinyFile, tinyFileVocab } from "../support/tiny-file.ts";
 import { scriptedModel } from "../web/scripted-model.ts";
@@ -105,6 +106,17 @@ test("what nobody reads waits up to a limit, and then has no turn until somebody
   const { text, stopReason } = await some.generation.result;
   expect(text).toBe(events.map((event) => event.text).join(""));
   expect(stopReason).toBe("end");
+});
+
+test("nothing is made for an event that nobody waits for", async () => {
+  const said = inTurns({}, [], {
+    model: scriptedModel({ answer: () => "on and on ".repeat(40), msPerPiece: 0 }),
+  });
+  const made = vi.spyOn(Promise, "withResolvers");
+  onTestFinished(() => made.mockRestore());
+  await said.generation.result;
+  expect(await eventsOf(said.generation.tokens())).toHaveLength(100);
+  expect(made.mock.calls.length).toBeLessThan(10);
 });
 
 test("who leaves while it has no turn has an aborted generation", async () => {

@@ -1,5 +1,6 @@
 // Two `lantern serve` on one data folder: the second says which process has it, at which address, and what to do instead, with the
 // flags' names; a killed one stops nobody; what it had is there in the next.
+// Held against: the sentences and addresses written here.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -5,9 +5,9 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { batchPlace } from "../../src/cli/batch-place.ts";
+import { batchPlace } from "../../apps/cli/batch-place.ts";
+import { type RunningServer, type StartOptions, startServer } from "../../apps/server/serve.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import { type RunningServer, type StartOptions, startServer } from "../../src/server/serve.ts";
 import { scriptedModel } from "../web/scripted-model.ts";
 
 interface Started {

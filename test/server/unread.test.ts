@@ -3,8 +3,8 @@
 
 import { connect, type Socket } from "node:net";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
-import { listen } from "../../src/server/listen.ts";
-import { type RunningServer, startServer } from "../../src/server/serve.ts";
+import { listen } from "../../apps/server/listen.ts";
+import { type RunningServer, startServer } from "../../apps/server/serve.ts";
 import { scriptedModel } from "../web/scripted-model.ts";
 import { post, until } from "./test-server.ts";
 

@@ -1,9 +1,9 @@
 // The history of memory and load: arithmetic on readings that a test has made up, and what a real server says.
 
 import { expect, test } from "vitest";
+import type { ServedModel } from "../../apps/server/context.ts";
+import { type SystemReading, UsageHistory } from "../../apps/server/usage.ts";
 import type { EngineStatus, ModelInfo } from "../../src/index.ts";
-import type { ServedModel } from "../../src/server/context.ts";
-import { type SystemReading, UsageHistory } from "../../src/server/usage.ts";
 import { testServer } from "./test-server.ts";
 
 const system: SystemReading = {

@@ -2,8 +2,8 @@
 // all the while. Clients that go take the work on their texts along.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { RunningServer } from "../../apps/server/serve.ts";
 import { AbortedError, type Model } from "../../src/index.ts";
-import type { RunningServer } from "../../src/server/serve.ts";
 import { magicWords, openHanging } from "../support/hanging-platform.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { post, serveModel } from "./test-server.ts";

@@ -2,8 +2,8 @@
 // request with harmless words. Raw prompts are read as llama.cpp reads them, with a field that says otherwise.
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { RunningServer } from "../../apps/server/serve.ts";
 import { type Model, open } from "../../src/index.ts";
-import type { RunningServer } from "../../src/server/serve.ts";
 import { modelId, post, serveModel } from "./test-server.ts";
 
 const template = `{% for t in tools or [] %}{{ t.function.name }} {{ t.function.description }} {{ t | tojson }}{% endfor %}

@@ -1,14 +1,15 @@
 // Answers of more than text: reasoning and tool calls that stand apart, are streamed, resumed, saved and continued, the
 // results of calls, and what the template gets of all that. Conversations of older versions still open.
+// Held against: messages written here.
 
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, test } from "vitest";
+import type { Run, RunEvent } from "../../apps/sessions/run.ts";
+import { Runs } from "../../apps/sessions/runs.ts";
+import { migrations } from "../../apps/sessions/schema.ts";
+import { SessionStore } from "../../apps/sessions/store.ts";
 import { AnswerReader } from "../../src/index.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import type { Run, RunEvent } from "../../src/sessions/run.ts";
-import { Runs } from "../../src/sessions/runs.ts";
-import { migrations } from "../../src/sessions/schema.ts";
-import { SessionStore } from "../../src/sessions/store.ts";
 import { marked } from "../chat/json-format.ts";
 import { FakeModel, scratchFile, scratchStore, settle } from "./fakes.ts";
 

@@ -17,13 +17,13 @@ import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { expect, onTestFinished, test } from "vitest";
+import { Backups } from "../../apps/sessions/backups.ts";
+import { Presets } from "../../apps/sessions/presets.ts";
+import { Purge } from "../../apps/sessions/purge.ts";
+import { SessionStore } from "../../apps/sessions/store.ts";
 import type { BackupFiles, Database } from "../../src/platform/database.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
 import { nodeBackups } from "../../src/platform/node-database-backups.ts";
-import { Backups } from "../../src/sessions/backups.ts";
-import { Presets } from "../../src/sessions/presets.ts";
-import { Purge } from "../../src/sessions/purge.ts";
-import { SessionStore } from "../../src/sessions/store.ts";
 import { noSmallDisk, smallDisk } from "../support/full-disk.ts";
 import { scratchFile } from "./fakes.ts";
 
@@ -264,6 +264,17 @@ test("what is deleted or replaced is gone from all backups when that is acknowle
   // And it does not come back.
   expect(await backups.restore(store, presets)).toMatchObject({ added: 0, copied: 0 });
   expect(presets.all()).toEqual([]);
+});
+
+test("copies of rows that SQLite leaves in pages which it divides are gone as well", async () => {
+  const file = scratchFile();
+  const { store, purge, make } = await opened(file);
+  const id = talk(store, secret, 30);
+  for (const title of ["kept", "also kept"]) talk(store, title, 100);
+  await make();
+  store.deleteSession(id);
+  await purge.run();
+  expect(left(file)).toEqual([]);
 });
 
 test("a title and a system prompt that are replaced are replaced in backups, too", async () => {

@@ -4,11 +4,11 @@
 // Usage: node crash-writer.ts FILE SEED
 
 import { writeSync } from "node:fs";
+import type { RunModel } from "../../apps/sessions/prompt.ts";
+import { Runs } from "../../apps/sessions/runs.ts";
+import { SessionStore } from "../../apps/sessions/store.ts";
 import type { GenerationResult, TokenEvent } from "../../src/api/api.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import type { RunModel } from "../../src/sessions/prompt.ts";
-import { Runs } from "../../src/sessions/runs.ts";
-import { SessionStore } from "../../src/sessions/store.ts";
 import { Random } from "../support/random.ts";
 
 const [file, seed] = process.argv.slice(2);
@@ -32,9 +32,10 @@ const timings: GenerationResult["timings"] = {
 const model: RunModel = {
   name: "counting",
   contextSize: 1e9,
+  trainedContext: 1e9,
   chatPrompt: async () => ({ tokens: [1] }),
   textTokens: async () => [1],
-  checkRoom: () => {},
+  checkCapacity: () => {},
   async generate() {
     const words = 20 + random.below(900);
     const done = Promise.withResolvers<GenerationResult>();

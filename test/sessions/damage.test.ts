@@ -4,9 +4,9 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, test } from "vitest";
+import { Presets } from "../../apps/sessions/presets.ts";
+import type { Session } from "../../apps/sessions/session.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import { Presets } from "../../src/sessions/presets.ts";
-import type { Session } from "../../src/sessions/session.ts";
 import { scratchStore } from "./fakes.ts";
 
 interface Conversation {

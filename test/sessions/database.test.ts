@@ -14,11 +14,11 @@ import {
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, test } from "vitest";
+import { migrations } from "../../apps/sessions/schema.ts";
+import { SessionStore } from "../../apps/sessions/store.ts";
 import { type Database, StorageError } from "../../src/platform/database.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
 import { dataFolder } from "../../src/platform/node-folders.ts";
-import { migrations } from "../../src/sessions/schema.ts";
-import { SessionStore } from "../../src/sessions/store.ts";
 import { scratchFile, scratchStore } from "./fakes.ts";
 
 function problemOf(work: () => unknown): StorageError {

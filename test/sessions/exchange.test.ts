@@ -7,8 +7,8 @@ import {
   exportSession,
   importSession,
   type SessionFile,
-} from "../../src/sessions/exchange.ts";
-import type { SessionStore } from "../../src/sessions/store.ts";
+} from "../../apps/sessions/exchange.ts";
+import type { SessionStore } from "../../apps/sessions/store.ts";
 import { scratchStore } from "./fakes.ts";
 
 function filled(store: SessionStore): string {

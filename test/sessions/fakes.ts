@@ -4,6 +4,9 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { onTestFinished } from "vitest";
+import type { PartReader } from "../../apps/sessions/answer.ts";
+import type { ChatPrompt, RunGeneration, RunModel } from "../../apps/sessions/prompt.ts";
+import { SessionStore } from "../../apps/sessions/store.ts";
 import type {
   ChatMessage,
   GenerateOptions,
@@ -12,9 +15,6 @@ import type {
 } from "../../src/api/api.ts";
 import type { Database } from "../../src/platform/database.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import type { PartReader } from "../../src/sessions/answer.ts";
-import type { ChatPrompt, RunGeneration, RunModel } from "../../src/sessions/prompt.ts";
-import { SessionStore } from "../../src/sessions/store.ts";
 
 /** A file name in a folder of its own, gone after the test. */
 export function scratchFile(name: string = "sessions.db"): string {
@@ -52,6 +52,7 @@ export interface Spoken {
 export class FakeModel implements RunModel {
   readonly name: string = "fake";
   contextSize = 1000;
+  trainedContext = 4096;
   readonly spoken: Spoken[] = [];
   readonly prompts: string[] = [];
 
@@ -71,7 +72,7 @@ export class FakeModel implements RunModel {
     return [...text].map((letter) => letter.codePointAt(0)!);
   }
 
-  checkRoom(): void {}
+  checkCapacity(): void {}
 
   async generate(tokens: readonly number[], options: GenerateOptions): Promise<RunGeneration> {
     const queue: TokenEvent[] = [];

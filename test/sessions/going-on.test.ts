@@ -1,10 +1,10 @@
 // What goes on: stories that outgrow the context, answers that were stopped; what leaves nothing behind; and presets.
 
 import { describe, expect, test } from "vitest";
-import { Presets } from "../../src/sessions/presets.ts";
-import { Runs } from "../../src/sessions/runs.ts";
-import { slide } from "../../src/sessions/slide.ts";
-import { SessionStore } from "../../src/sessions/store.ts";
+import { Presets } from "../../apps/sessions/presets.ts";
+import { Runs } from "../../apps/sessions/runs.ts";
+import { slide } from "../../apps/sessions/slide.ts";
+import { SessionStore } from "../../apps/sessions/store.ts";
 import { FakeModel, scratchStore, settle } from "./fakes.ts";
 
 function scene(mode: "chat" | "story") {

@@ -1,9 +1,9 @@
 // Runs: what is saved when, what whoever follows sees, and what is refused. The model is a fake that speaks when told.
 
 import { describe, expect, test } from "vitest";
+import type { Run, RunEvent } from "../../apps/sessions/run.ts";
+import { Runs } from "../../apps/sessions/runs.ts";
 import { UsageError } from "../../src/base/errors.ts";
-import type { Run, RunEvent } from "../../src/sessions/run.ts";
-import { Runs } from "../../src/sessions/runs.ts";
 import { FakeModel, type Opened, scratchStore, settle } from "./fakes.ts";
 
 interface Scene extends Opened {

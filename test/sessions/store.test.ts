@@ -1,10 +1,13 @@
 // The store: trees of messages, the place a session stands at, search, and that what was deleted is gone from the disk.
+// Held against: the messages that were saved, and the bytes of the file.
 
 import { existsSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+import { hasRemains } from "../../apps/sessions/replaced.ts";
+import { searchTerms } from "../../apps/sessions/search.ts";
+import { SessionStore } from "../../apps/sessions/store.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import { searchTerms } from "../../src/sessions/search.ts";
-import { SessionStore } from "../../src/sessions/store.ts";
+import { Random } from "../support/random.ts";
 import { scratchStore } from "./fakes.ts";
 
 /** user "a" -> answer "A" -> user "b" -> answer "B", with a second answer "A2" beside "A". */
@@ -158,6 +161,49 @@ describe("deleting", () => {
     expect(database.get("PRAGMA integrity_check")).toEqual({ integrity_check: "ok" });
     expect(store.sessions().sessions.map((session) => session.id)).toEqual([keep.id]);
   });
+});
+
+/** Answers that grow in turns, and titles that change: pages are divided again and again. Returns the sessions' ids. */
+function grown(store: SessionStore, words: readonly string[], random: Random): string[] {
+  const ids = words.map((word) => store.createSession({ title: word }).id);
+  const running = [...Array(12).keys()].map((at) => {
+    const content = `${words[at % 2]} `.repeat(1 + 30 * (at % 5));
+    const model = null;
+    return {
+      word: words[at % 2]!,
+      text: "",
+      ...store.begin(ids[at % 2]!, null, { content, model, count: 1 }),
+    };
+  });
+  for (let step = 0; step < 150; step++) {
+    const one = running[random.below(running.length)]!;
+    one.text += `${one.word} `.repeat(random.below(150));
+    if (random.below(15) === 0) one.text = one.word;
+    store.saveAnswers([{ id: one.answers[0]!.id, text: plain(one.text) }], []);
+    const at = random.below(2);
+    store.changeSession(ids[at]!, { title: `${words[at]} `.repeat(1 + random.below(40)) });
+  }
+  return ids;
+}
+
+test("a conversation that grew beside another leaves nothing in the free bytes of pages", async () => {
+  const words = ["zugzwangQuartz", "harmless"];
+  for (let seed = 1; seed <= 4; seed++) {
+    const { store, file } = scratchStore();
+    const [gone, kept] = grown(store, words, new Random(seed));
+    store.deleteSession(gone!);
+    await store.purgeDeleted();
+    for (const path of [file, `${file}-wal`]) {
+      expect(existsSync(path) && readFileSync(path).includes(words[0]!), `${seed} ${path}`).toBe(
+        false,
+      );
+    }
+    expect(store.messages(kept!)).toHaveLength(12);
+    store.close();
+    // Nothing is left to do.
+    const again = scratchStore(file);
+    expect(hasRemains(again.database)).toBe(false);
+  }
 });
 
 test("a deletion that was cut short is finished by the next process", async () => {

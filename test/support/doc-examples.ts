@@ -20,13 +20,13 @@ export function scratchFolder(): string {
 
 /** Each such file, and its document. */
 export const examples: Readonly<Record<string, string>> = {
-  "src/dtypes/q1_0.ts": "docs/add-a-dtype.md",
-  "src/models/gptj.ts": "docs/add-a-model.md",
-  "test/dtypes/data/q1_0.json": "docs/add-a-dtype.md",
-  "src/backends/cpu/ops/square.ts": "docs/add-an-op.md",
-  "src/backends/webgpu/ops/square.ts": "docs/add-an-op.md",
-  "src/backends/counting/counting.ts": "docs/add-a-backend.md",
-  "test/conformance/counting.test.ts": "docs/add-a-backend.md",
+  "src/dtypes/q1_0.ts": "docs/inside/add-a-dtype.md",
+  "src/models/gptj.ts": "docs/inside/add-a-model.md",
+  "test/dtypes/data/q1_0.json": "docs/inside/add-a-dtype.md",
+  "src/backends/cpu/ops/square.ts": "docs/inside/add-an-op.md",
+  "src/backends/webgpu/ops/square.ts": "docs/inside/add-an-op.md",
+  "src/backends/counting/counting.ts": "docs/inside/add-a-backend.md",
+  "test/conformance/counting.test.ts": "docs/inside/add-a-backend.md",
 };
 
 /** Writes an example as a file that finds its imports as if it lay where the document says; returns the path. */

@@ -2,13 +2,13 @@
 // without barriers, which a software driver takes long to compile.
 
 import { type MatrixCalls, UNIT } from "../../src/backends/webgpu/wgsl/matrix-calls.ts";
-import { TEAM } from "../../src/backends/webgpu/wgsl/teams.ts";
+import { SUBGROUP } from "../../src/backends/webgpu/wgsl/subgroups.ts";
 
 /** Elements of a lane: those of one column, in every second row. */
-const ELEMENTS = (UNIT * UNIT) / TEAM;
-const ROWS_APART = TEAM / UNIT;
+const ELEMENTS = (UNIT * UNIT) / SUBGROUP;
+const ROWS_APART = SUBGROUP / UNIT;
 const column = `lane % ${UNIT}u`;
-const row = (i: number): string => `(${i * ROWS_APART}u + lane % ${TEAM}u / ${UNIT}u)`;
+const row = (i: number): string => `(${i * ROWS_APART}u + lane % ${SUBGROUP}u / ${UNIT}u)`;
 const many = (count: number, text: (i: number) => string, between: string): string =>
   Array.from({ length: count }, (_, i) => text(i)).join(between);
 

@@ -22,8 +22,8 @@ export const plainGpu: GpuFacts = {
   packedDots: false,
 };
 
-/** A large one, with teams of 32 lanes. */
-export const teamGpu: GpuFacts = {
+/** A large one, with subgroups of 32 lanes. */
+export const subgroupGpu: GpuFacts = {
   ...plainGpu,
   ...{ maxBufferBytes: 2 ** 32, maxBindingBytes: 2 ** 31, workgroupStorageBytes: 49_152 },
   ...{ f16: true, subgroups: { min: 32, max: 32 }, packedDots: true },

@@ -1,16 +1,12 @@
 // The GPU for tests: this machine's own, or a software driver, which Dawn takes as any other. Where
 // there is neither, what needs one is skipped, with the reason in the title.
 
-import { describe, test } from "vitest";
-import { cpuArithmetic } from "../../src/backends/cpu/arithmetic.ts";
+import { afterAll, describe, test } from "vitest";
 import { findGpu, GpuDevice, type GpuDeviceOptions } from "../../src/backends/webgpu/device.ts";
-import { checkExactness } from "../../src/backends/webgpu/exact/check.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
-import { UsageError } from "../../src/base/errors.ts";
-import type { Arithmetic } from "../../src/kernels/arithmetic.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { driverManifest } from "./gpu-drivers.ts";
-import { nativeHere } from "./native.ts";
+import { endSharedDevices, sharedDevices } from "./shared-device.ts";
 
 const driver = driverManifest("swiftshader") ?? driverManifest("lavapipe");
 if (!process.env.VK_ICD_FILENAMES && driver) process.env.VK_ICD_FILENAMES = driver;
@@ -32,36 +28,20 @@ export function describeHalves(title: string, body: () => void): void {
   else test.skip(`${title} [skipped: this adapter has no half floats]`, () => {});
 }
 
+// Registered before those of the tests, so that it comes after them.
+afterAll(endSharedDevices);
+
+/** A device that can be lost: the others share one. */
+export async function openOwnGpu(): Promise<GpuDevice> {
+  return await GpuDevice.open(await nodePlatform.gpu());
+}
+
+/** A device whose shaders are compiled once for all tests of a file. */
 export async function openGpu(options?: GpuDeviceOptions): Promise<GpuDevice> {
-  return await GpuDevice.open(await nodePlatform.gpu(), options);
+  const access = await nodePlatform.gpu();
+  return await GpuDevice.open(typeof access === "string" ? access : sharedDevices(access), options);
 }
 
 export async function gpuBackend(options?: GpuDeviceOptions): Promise<WebGpuBackend> {
   return new WebGpuBackend(await openGpu(options));
-}
-
-/** Why this machine's adapter cannot give the processor's bits; undefined: it can. SwiftShader fuses no multiply-adds on x86-64, lavapipe none. */
-export async function notExact(
-  gpu: GpuDevice,
-  arithmetic: Arithmetic,
-): Promise<string | undefined> {
-  try {
-    await checkExactness(gpu, arithmetic);
-    return undefined;
-  } catch (error) {
-    if (!(error instanceof UsageError)) throw error;
-    const reason = error.message.split(": a ", 1)[0]!;
-    console.warn(`skipped: ${reason}`);
-    return reason;
-  }
-}
-
-/** The same for the kernels that this machine's processor runs. */
-export async function notExactHere(): Promise<string | undefined> {
-  const gpu = await openGpu();
-  try {
-    return await notExact(gpu, cpuArithmetic(nativeHere[0]?.native ?? "none"));
-  } finally {
-    gpu.dispose();
-  }
 }

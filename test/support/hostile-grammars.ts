@@ -2,7 +2,7 @@
 // (test/grammar/cost.test.ts), the bench of stalls (bench/stalls.ts) and the fuzzer that looks for more of them
 // (test/fuzz/targets/grammar-cost.ts).
 
-import type { GrammarSource } from "../../src/grammar/source.ts";
+import type { GrammarSource } from "../../src/api/grammar-source.ts";
 
 export interface HostileGrammar {
   readonly name: string;

@@ -1,6 +1,6 @@
 // Whether the SDK of the Model Context Protocol is installed: it is an optional package.
 
-import { loadSdk } from "../../src/mcp/sdk.ts";
+import { loadSdk } from "../../apps/mcp/sdk.ts";
 
 export const hasMcpSdk: boolean = await loadSdk("types.js").then(
   () => true,

@@ -1,7 +1,7 @@
 // A small MCP server, made with the SDK, for tests that start it as a process: tools that add, echo, fail, wait and report their
 // environment.
 
-import { loadSdk, type Transport } from "../../src/mcp/sdk.ts";
+import { loadSdk, type Transport } from "../../apps/mcp/sdk.ts";
 
 const text = (value: string) => ({ content: [{ type: "text", text: value }] });
 const schema = (properties: object) => ({ type: "object", properties });

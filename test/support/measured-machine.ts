@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { vi } from "vitest";
-import type { MachineMeasurement } from "../../src/limits/device.ts";
+import type { MachineMeasurement } from "../../src/api/rates.ts";
 import { loweringText, machineToText } from "../../src/machine/file.ts";
 import { expectedTarget } from "../../src/machine/native.ts";
 import { nodePlatform } from "../../src/platform/node.ts";

@@ -1,4 +1,4 @@
-// Real nats-servers on loopback, alone or as a cluster of JetStream: for tests of src/cluster (nats.ts) and for the scripts that measure it.
+// Real nats-servers on loopback, alone or as a cluster of JetStream: for tests of apps/cluster (nats.ts) and for the scripts that measure it.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

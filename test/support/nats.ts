@@ -14,5 +14,5 @@ const natsLacks: string | undefined =
 export function describeNats(title: string, body: () => void): void {
   if (natsLacks === undefined) return void describe(title, body);
   console.log(`${title}: skipped, ${natsLacks}`);
-  describe.skip(`${title} (${natsLacks})`, body);
+  describe.skip(`${title} [skipped: ${natsLacks}]`, body);
 }

@@ -1,7 +1,7 @@
 // Weights for graphs that no file has: sample blocks of types with blocks, normal numbers of others. They depend on names, shapes and
 // types alone, so that backends can be compared.
 
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../../src/backends/backend.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
@@ -17,7 +17,7 @@ export async function loadSamples(
   graph: Graph,
   limits: PlanLimits,
 ): Promise<void> {
-  await backend.prepare(makePlan(graph, limits), evenRoom(1, dtypeByName("f32")!));
+  await backend.prepare(makePlan(graph, limits), evenCapacity(1, dtypeByName("f32")!));
   for (const each of graph.weights) {
     const bytes = bytesOf(each);
     await backend.upload(each, async (target, at) => {

@@ -1,7 +1,7 @@
-// A small terminal for tests: understands what src/cli/editor writes, wraps, scrolls, and breaks rows anew when it is resized, as most
+// A small terminal for tests: understands what apps/cli/editor writes, wraps, scrolls, and breaks rows anew when it is resized, as most
 // terminals do. What real ones do is in test/cli/chat-terminal.test.ts.
 
-import { clustersOf } from "../../src/cli/editor/widths.ts";
+import { clustersOf } from "../../apps/cli/editor/widths.ts";
 
 interface EmulatedRow {
   cells: string[];

@@ -430,8 +430,8 @@ export async function greedyTokens(
   tokens: number[],
   maxTokens: number,
 ): Promise<number[]> {
-  const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
-  const control: RunControl = { aborted: false, breathe, now: () => 0 };
+  const yieldThread = () => new Promise<void>((resolve) => setImmediate(resolve));
+  const control: RunControl = { aborted: false, yieldThread, now: () => 0 };
   const options = { temperature: 0, maxTokens };
   return (await generate(engine, { tokens, options }, control, () => {})).tokenIds;
 }

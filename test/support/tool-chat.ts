@@ -51,7 +51,7 @@ export function scriptedChat(
   const prompts: string[] = [];
   const asked: GenerateOptions[] = [];
   const model: ChatModel = {
-    info: { name: "scripted" },
+    info: { name: "scripted", contextSize: 256, trainedContext: 4096 },
     answerFormat: async () => deriveAnswerFormat(parsed),
     applyTemplate: async (messages, { tools = [], variables = {} } = {}) =>
       parsed.render(messages, { addGenerationPrompt: true, tools, extra: variables }),

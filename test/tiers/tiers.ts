@@ -6,18 +6,42 @@ import { fileURLToPath } from "node:url";
 import type { ViteUserConfig } from "vitest/config";
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
-/** A GPU that the processor plays: compiling its shaders takes seconds for each model. (Their texts are held by hashes.) */
-export const gpu: readonly string[] = [
-  "test/backends/{expert-slots-gpu,split-gpu,split-models,split-tensors-gpu}.test.ts",
-  "test/backends/{exact-ops,switch-gpu}.test.ts",
-  "test/backends/webgpu-{adjusted,attention-matrices,best,engine,exchange,experts,experts-matrices,flight,flight-recurrent,fused,growth,layers,lost}.test.ts",
-  "test/backends/webgpu-{matrices,profile,routed,scans,subgroups,warm-up,widened}.test.ts",
+/** GPU tests whose GPU is in another process or thread, or that change the process: each file has a process of its own. */
+export const gpuElsewhere: readonly string[] = [
+  "test/backends/{exact-matrix,split-models,webgpu-lost,webgpu-memory,webgpu-subgroups}.test.ts",
   "test/browser/webgpu.test.ts",
   "test/cli/{devices,gpu-limits,gpu-verify}.test.ts",
+  "test/engine/adapters-webgpu.test.ts",
+];
+
+/** Those that are nothing without half floats, which SwiftShader does not have. */
+export const gpuHalves: readonly string[] = [
+  "test/backends/webgpu-{attention-matrices,experts-matrices,matrices}.test.ts",
+];
+
+/** A GPU that the processor plays: compiling its shaders takes seconds for each model. (Their texts are held by hashes.) */
+export const gpu: readonly string[] = [
+  ...gpuElsewhere,
+  ...gpuHalves,
+  "test/backends/{exact-arithmetic,exact-ops,expert-slots-gpu,offload-gpu,split-gpu,split-tensors-gpu,stream-gpu,switch-gpu}.test.ts",
+  "test/backends/webgpu-{adjusted,best,engine,exchange,experts,lookahead,lookahead-recurrent,fused,growth,layers,profile,routed,scans,warm-up,widened}.test.ts",
   "test/conformance/{attention-webgpu,webgpu,webgpu-derived,webgpu-guarded}.test.ts",
-  "test/engine/{adapters,saved/saved-state,state/mixed-state}-webgpu.test.ts",
+  "test/engine/{saved/saved-state,state/mixed-state}-webgpu.test.ts",
   "test/models/webgpu-{archs,golden,tiny-golden}.test.ts",
   "test/tune/{gpu-tune,layer-tune}.test.ts",
+];
+
+/**
+ * What runs on a second driver as well: every kind of kernel once, and what depends on half floats, subgroups, the size of bindings and
+ * memory. How the host uses kernels (what flies, grows, is saved, streamed, split, tuned, printed) is the same on any driver.
+ */
+export const gpuSecond: readonly string[] = [
+  ...gpuHalves,
+  "test/backends/{exact-arithmetic,exact-ops}.test.ts",
+  "test/backends/webgpu-{best,engine,exchange,experts,fused,layers,memory,routed,scans,subgroups,widened}.test.ts",
+  "test/cli/devices.test.ts",
+  "test/conformance/{attention-webgpu,webgpu}.test.ts",
+  "test/models/webgpu-tiny-golden.test.ts",
 ];
 
 /**
@@ -32,7 +56,7 @@ export const slow: readonly string[] = [
   "test/chat/words-shared.test.ts",
   "test/conformance/{guarded,interpreted,wasm-variants}.test.ts",
   "test/cli/{bench,first-tune,machine,make-model,profile}.test.ts",
-  "test/docs/additions.test.ts",
+  "test/docs/{additions,options,references}.test.ts",
   "test/dtypes/real-files.test.ts",
   "test/engine/{lifetime,strange-weights}.test.ts",
   "test/formats/half-weights.test.ts",
@@ -51,6 +75,7 @@ export const long: readonly string[] = [
   "test/cli/{chat-terminal,log-level}.test.ts",
   "test/cluster/{lines,lost-start,processes}.test.ts",
   "test/conformance/wasm.test.ts",
+  "test/docs/mission.test.ts",
   "test/engine/watchdog.test.ts",
   "test/engine/tiers/restart.test.ts",
   "test/faults/**",
@@ -58,7 +83,7 @@ export const long: readonly string[] = [
   "test/models/golden.test.ts",
   "test/formats/gguf-real.test.ts",
   "test/platform/native-teardown.test.ts",
-  "test/server/{cache-kill,deletion,disk,kill-writes,lantern-kill,samplers}.test.ts",
+  "test/server/{cache-kill,deletion,disk,kill-writes,lantern-kill,lora-hostile,samplers}.test.ts",
   "test/tools/{commands,quantize}.test.ts",
   "test/web/{access,facts,gone,kept-page,models,rich,robust,story,worker,worker-batches}.test.ts",
   "test/browser/opfs.test.ts",
@@ -80,10 +105,10 @@ export const rest: readonly string[] = [
   // Bundles, made and run.
   "test/cli/checkout-bundle.test.ts",
   // A copy of the sources, compiled and run.
-  "test/docs/!(additions).test.ts",
+  "test/docs/!(additions|mission).test.ts",
   // Processes: packages, other Nodes, measuring, killing.
-  "test/cli/{bench-serve,bin,embed,commands,manage,resume,serve-access,serve-many,serve-models,serve-flags,signals,verify}.test.ts",
-  "test/engine/{adapters-hostile,adapters-llamacpp,kv-range,llamacpp-seed,lost-device,nonsense,profile}.test.ts",
+  "test/cli/{bench-serve,bin,embed,isa,commands,manage,resume,serve-access,serve-many,serve-models,serve-flags,signals,verify}.test.ts",
+  "test/engine/{adapters-hostile,adapters-llamacpp,kv-range,llamacpp-seed,lost-device,non-finite,profile}.test.ts",
   "test/engine/tiers/{real-folders,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
   "test/cluster/{cluster,lost-store,shared-batches}.test.ts",
@@ -100,6 +125,19 @@ export const rest: readonly string[] = [
   "test/grammar/hostile.test.ts",
   "test/kernels/kernel-hashes.test.ts",
 ];
+
+/** Folders of functions: their tests compute, and look at what came out. */
+const pure =
+  /^test\/(base|catalog|chat|dtypes|formats|grammar|graph|limits|profile|tokenizers|tune)\//;
+
+/** Words of those that change their environment, clock, modules, tables or globals, listen to the process, or start anything. */
+const changing =
+  /\bvi\.|process\.(?!arch|platform|cwd|execPath|version|hrtime|memoryUsage)|globalThis|[sS]pawn|Worker\b|worker_threads|setFlags|launchBrowser|nodePlatform|startServer|listen\(|\bopen\(|\bmain\(|\bregister(Arch|Backend|DType)\b|mixed-arch/;
+
+/** Whether a test file leaves its process as it was, so that others may share it. */
+export function sharesProcess(path: string, text: string): boolean {
+  return pure.test(path) && !changing.test(text);
+}
 
 /** Half a minute and more. One that begins last would run alone at the end; where nothing ran before, vitest knows no times. */
 const longest = [

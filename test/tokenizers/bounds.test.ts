@@ -1,9 +1,9 @@
 // Vocabularies that do not fit their model are refused when it is opened, before anything is built from them.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { main } from "../../apps/cli/main.ts";
 import { ModelError } from "../../src/base/errors.ts";
 import type { Metadata } from "../../src/base/metadata.ts";
-import { main } from "../../src/cli/main.ts";
 import { parseJsonObject } from "../../src/formats/json.ts";
 import { open } from "../../src/index.ts";
 import { tokenizerFromJson } from "../../src/tokenizers/from-json.ts";

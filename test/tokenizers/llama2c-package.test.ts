@@ -1,5 +1,6 @@
 // Llama's own 32,000 pieces, from the optional dependency that holds the default model: its llama2.data is a checkpoint
 // followed by a tokenizer.bin. SentencePiece on a real vocabulary, without ../shared.
+// Held against: ids written here.
 
 import { closeSync, existsSync, fstatSync, openSync, readSync } from "node:fs";
 import { fileURLToPath } from "node:url";

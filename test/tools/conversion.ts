@@ -55,7 +55,7 @@ export async function referenceLogits(
     { progress: () => {}, check: () => {} },
   );
   try {
-    const control = { aborted: false, breathe: async () => {}, now: () => 0 };
+    const control = { aborted: false, yieldThread: async () => {}, now: () => 0 };
     return await computeLogits(engine, tokenizer.encode(prompt), { top: 20, greedy }, control);
   } finally {
     engine.dispose();

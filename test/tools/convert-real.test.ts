@@ -13,6 +13,7 @@ import { nodeModelSource } from "../../src/platform/sources/node-file.ts";
 import { asMetadata } from "../../src/tools/convert/entries.ts";
 import { vocabularyEntries } from "../../src/tools/convert/vocabulary.ts";
 import { describeShared, sharedPath } from "../support/shared.ts";
+import { skippedFor } from "../support/skips.ts";
 import {
   missingTokenizer,
   type TokenizerName,
@@ -57,23 +58,28 @@ const cases: Case[] = [
 
 for (const { from, gguf, type, notes = [] } of cases) {
   describeShared(`${gguf} from its original, ${type}`, gguf, () => {
-    test.skipIf(!existsSync(from))("has the same tensors and keys as llama.cpp's", async () => {
-      const got = await convertInMemory(from, { type });
-      const wanted = await openModelFile(await nodeModelSource(sharedPath(gguf)));
-      expect(got.notes).toEqual(notes);
-      expect([...got.file.tensors.keys()].toSorted()).toEqual(
-        [...wanted.tensors.keys()].toSorted(),
-      );
-      for (const name of wanted.tensors.keys()) {
-        expect(await tensorOf(got.file, name), name).toEqual(await tensorOf(wanted, name));
-      }
-      for (const key of wanted.metadata.keys()) {
-        if (key === "general.name") continue; // a name that was given by hand
-        const all = Number.POSITIVE_INFINITY;
-        expect(got.file.metadata.preview(key, all), key).toEqual(wanted.metadata.preview(key, all));
-      }
-      await wanted.close();
-    });
+    test.skipIf(!existsSync(from))(
+      `has the same tensors and keys as llama.cpp's${skippedFor("the original is not on this machine", !existsSync(from))}`,
+      async () => {
+        const got = await convertInMemory(from, { type });
+        const wanted = await openModelFile(await nodeModelSource(sharedPath(gguf)));
+        expect(got.notes).toEqual(notes);
+        expect([...got.file.tensors.keys()].toSorted()).toEqual(
+          [...wanted.tensors.keys()].toSorted(),
+        );
+        for (const name of wanted.tensors.keys()) {
+          expect(await tensorOf(got.file, name), name).toEqual(await tensorOf(wanted, name));
+        }
+        for (const key of wanted.metadata.keys()) {
+          if (key === "general.name") continue; // a name that was given by hand
+          const all = Number.POSITIVE_INFINITY;
+          expect(got.file.metadata.preview(key, all), key).toEqual(
+            wanted.metadata.preview(key, all),
+          );
+        }
+        await wanted.close();
+      },
+    );
   });
 }
 

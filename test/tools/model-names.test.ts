@@ -5,7 +5,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import * as lantern from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { FakeTerminal } from "../cli/fake-terminal.ts";

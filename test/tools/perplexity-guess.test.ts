@@ -1,4 +1,5 @@
 // A perplexity that is worse than a guess among all tokens is said to be: in the result, and nowhere else.
+// Held against: the size of the vocabulary.
 
 import { expect, test } from "vitest";
 import { open, perplexity } from "../../src/index.ts";

@@ -1,7 +1,7 @@
 // Perplexity by size as a picture: the article's table of Qwen1.5 (section 5.2), its labels, and bad points.
 
 import { describe, expect, test } from "vitest";
-import { typeLabel } from "../../src/cli/perplexity-sizes.ts";
+import { typeLabel } from "../../apps/cli/perplexity-sizes.ts";
 import { perplexityPicture, type QualityPoint } from "../../src/index.ts";
 import { placeLabels } from "../../src/tools/perplexity/picture.ts";
 

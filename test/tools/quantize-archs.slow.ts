@@ -1,6 +1,6 @@
 // Files that quantize() and llama-quantize make of a tiny model of every architecture. For every file type: the same type for every
 // tensor. For some: the same bytes, metadata and all. LANTERN_LLAMA_CPP names the folder with llama-quantize, which on arm64 has to be
-// built with -ffp-contract=off (docs/quantize.md); LANTERN_TEST_ARCHS=gemma3,mamba limits the models, LANTERN_TEST_BYTES=0 leaves the bytes out.
+// built with -ffp-contract=off (docs/use/quantize.md); LANTERN_TEST_ARCHS=gemma3,mamba limits the models, LANTERN_TEST_BYTES=0 leaves the bytes out.
 
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";

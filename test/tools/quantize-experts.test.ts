@@ -66,7 +66,7 @@ test("a matmul of experts is tuned as one of their matrices", () => {
 describeShared("what comes into the matrices of experts", "archs/qwen3moe.gguf", () => {
   test("is what came to the router, once for each expert of a token", async () => {
     const engine = await loadArch("qwen3moe", new ReferenceBackend());
-    const control = { aborted: false, breathe: async () => {}, now: () => 0 };
+    const control = { aborted: false, yieldThread: async () => {}, now: () => 0 };
     const tokens = Array.from({ length: 40 }, (_, i) => 3 + ((i * 37) % 500));
     const sums = await sumInputs(engine, { tokens, firstIsBos: false }, control);
     const of = (matrix: string) => sums.find((each) => each.name === `blk.0.${matrix}.weight`)!;
@@ -89,7 +89,7 @@ describeShared("what comes into the matrices of experts", "archs/qwen3moe.gguf",
 describeShared("what comes into a fused tensor", "archs/phi3.gguf", () => {
   test("has the tensor's name, once", async () => {
     const engine = await loadArch("phi3", new ReferenceBackend());
-    const control = { aborted: false, breathe: async () => {}, now: () => 0 };
+    const control = { aborted: false, yieldThread: async () => {}, now: () => 0 };
     const sums = await sumInputs(engine, { tokens: [3, 40, 77], firstIsBos: false }, control);
     const names = sums.map(({ name }) => name);
     expect(names.filter((name) => name.startsWith("blk.0.attn_q"))).toEqual([

@@ -1,10 +1,11 @@
 // Predictors of neurons from end to end: sparsify() fits them to a model that they can fit, and open() uses them.
+// Held against: a model whose open neurons are known.
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { main } from "../../src/cli/main.ts";
+import { main } from "../../apps/cli/main.ts";
 import { open, perplexity, type SparsifyResult, sparsify } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { FakeTerminal } from "../cli/fake-terminal.ts";

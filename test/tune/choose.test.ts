@@ -1,7 +1,12 @@
 // From times to choices: interpolation, scaling, what counts as faster, and what a file of another machine is worth.
+// Held against: times made up here.
 
 import { describe, expect, test } from "vitest";
-import { defaultChoice, matmulVariants } from "../../src/kernels/matmul-variants.ts";
+import {
+  defaultChoice,
+  defaultVariant,
+  matmulVariants,
+} from "../../src/kernels/matmul-variants.ts";
 import { nativeTargets } from "../../src/kernels/target.ts";
 import { analyzeTuneFile } from "../../src/tune/analyze.ts";
 import { staleReason, tunedChoice, tunedIdle, tunedThreads } from "../../src/tune/choose.ts";
@@ -104,6 +109,68 @@ describe("a choice", () => {
     expect(notes).toContain("  4s.compact: 1 token 110.0 us, 12 tokens given up");
     expect(notes.find((note) => note.includes("16x8.compact"))).toMatch(/73 vectors.*16 registers/);
     expect(notes).toContain("  4x2.compact: not measured");
+  });
+
+  test("is explained for any numbers of tokens, measured or not, and says which estimate is a guess", () => {
+    const explained = [1, 7, 18, 300];
+    const { notes } = tunedChoice(sampleFile, target, { explained })([problem], 12, 1);
+    // 7 is a sixth of the way from 6 to 12; beyond, times grow as from 6 to 12.
+    expect(notes).toContain(
+      "  8x4.compact: 1 token 110.0 us, 7 tokens 263.3 us, 18 tokens 740.0 us, 300 tokens 12.96 ms",
+    );
+    expect(notes).toContain(
+      "  4s.compact: 1 token 110.0 us, 7 tokens given up, 18 tokens given up, 300 tokens given up",
+    );
+    expect(notes).toContain("  4x2.compact: not measured");
+    expect(notes).toContain(
+      "  chosen: 1 token 8x4.compact, 7 tokens 16x2.compact, 18 tokens 8x4.compact, 300 tokens 8x4.compact",
+    );
+    expect(notes).toContain("  18 tokens: a guess, beyond 12 tokens");
+    expect(notes).toContain("  300 tokens: a guess, beyond 12 tokens");
+    expect(notes).toContain("  a batch has at most 12 tokens: 18, 300 are several");
+    expect(notes.some((note) => note.startsWith("  7 tokens: a guess"))).toBe(false);
+    // Of another shape and thread count, all are estimates, and the first line says from what.
+    const other = tunedChoice(sampleFile, target, { explained })([{ ...problem, n: 64 }], 12, 4);
+    expect(other.notes[0]).toBe("q4_0 64 x 512, 4 threads (from 1024 x 512, from 2 threads):");
+    expect(other.notes).toContain("  18 tokens: a guess, beyond 12 tokens");
+  });
+
+  test("without times names the default for the numbers of tokens that were asked about", () => {
+    const { notes } = explainedDefault(target, [1, 2, 300])([problem], 12, 1);
+    expect(notes.at(-1)).toBe(
+      '  chosen: 1 token 8x4.compact, 2 tokens 16x2.4s.compact, 300 tokens 8x4.compact (no estimates: "lantern tune" measures)',
+    );
+    expect(explainedDefault(target)([problem], 12, 1).notes.join()).not.toContain("chosen");
+  });
+
+  test("in doubt is the default: where that changes between two measured numbers of tokens, and before the first", () => {
+    const [group] = sampleFile.groups as [TuneFile["groups"][0]];
+    const lines = [4, 8, 12].map((m) => ({
+      m,
+      times: [300, 200, 400].map((compute) => ({ init: 0, compute })),
+    }));
+    const file = { ...sampleFile, groups: [{ ...group, lines }] };
+    const { variants, byTokens } = tunedChoice(file, target)([problem], 13, 1);
+    const ids = byTokens.map((index) => variants[index]!.id);
+    const isUsual = ids.map((id, m) => id === defaultVariant("q4_0", m, target).id);
+    // With 4 tokens the default is another one than with 5 to 12, where 16x2 is a third faster.
+    expect(defaultVariant("q4_0", 4, target).id).not.toBe(defaultVariant("q4_0", 5, target).id);
+    expect(isUsual.slice(1, 8)).toEqual(new Array(7).fill(true));
+    expect(ids.slice(8)).toEqual(new Array(6).fill("16x2.compact"));
+  });
+
+  test("of threads looks only at what a matmul can choose", () => {
+    // Row by row, two threads seem four times as fast as anything: but no model runs so.
+    const rows = { backend: "cpu", level: 2, variant: "rows", idle: "spin" } as const;
+    const groups = sampleFile.groups.map(slowerWithTwo).map((group) => ({
+      ...group,
+      lines: group.lines.map(({ m, times }) => ({
+        m,
+        times: [...times, { init: 0, compute: group.threads === 2 ? 1 : 1000 }],
+      })),
+    }));
+    const file = { ...sampleFile, profiles: [...sampleFile.profiles, rows], groups };
+    expect(tunedThreads(file, [[problem]])?.threads).toBe(1);
   });
 
   test("stays with the default for a difference that noise explains", () => {
@@ -277,6 +344,13 @@ describe("a file at load", () => {
   test("that is broken is not used, and says so", () => {
     const found = usableFile(text.slice(0, 40), "tune.txt", here);
     expect(found).toMatch(/not used.*tune.txt/);
+    // The next tune starts anew: nothing of it is merged.
+    for (const broken of [text.slice(0, -20), text.replace("10.0 100.0", "10.0 1.0")]) {
+      const refused = usableFile(broken, "tune.txt", here);
+      expect(useTuning(refused, [problem], target, undefined).notes[0]).toMatch(
+        /^kernels: defaults; it is not used: tune: tune\.txt: end: /,
+      );
+    }
   });
 
   test("says nothing of types that were not measured", () => {

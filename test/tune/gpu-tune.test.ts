@@ -2,7 +2,7 @@
 // processor's.
 
 import { describe, expect, test } from "vitest";
-import { evenRoom } from "../../src/backends/backend.ts";
+import { evenCapacity } from "../../src/backends/backend.ts";
 import { matmulShapes, tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
@@ -132,7 +132,7 @@ describeGpu("on a GPU", () => {
     const backend = new WebGpuBackend(gpu);
     const limits = { maxTokens: 2, maxOutputs: 2 };
     const graph = matmulGraph(dtypeByName("q4_0")!, problem.n, problem.k);
-    await backend.prepare(makePlan(graph, limits), evenRoom(1, floats));
+    await backend.prepare(makePlan(graph, limits), evenCapacity(1, floats));
     for (const weight of graph.weights) await uploadSample(backend, weight);
     const run = async (): Promise<Float32Array> => {
       await backend.run(matmulBatch(2, limits));

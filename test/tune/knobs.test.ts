@@ -100,7 +100,7 @@ test.skipIf(why !== "")(`tunes machine code with its knobs${why}`, async () => {
     {
       startThread: () => platform.startThread("compute"),
       native,
-      breathe: () => platform.breathe(),
+      yieldThread: () => platform.yieldThread(),
     },
     { onProgress: (share) => seen.push(share) },
   );

@@ -14,7 +14,7 @@ import { layerCandidates } from "../../src/tune/layer-tune.ts";
 import { mergeTuneFiles } from "../../src/tune/merge.ts";
 import { parseTuneFile, printTuneFile, type TuneFile } from "../../src/tune/tune-file.ts";
 import { llamaGraph } from "../support/llama-graph.ts";
-import { gpuFacts as facts } from "./sample.ts";
+import { gpuFacts as facts, resealed } from "./sample.ts";
 
 const graph = llamaGraph("q4_0", 2);
 const other = llamaGraph("q8_0", 2);
@@ -85,11 +85,15 @@ describe("in the file", () => {
     ["one time", (t) => t.replace("497.0 512.3", "497.0"), /US US/],
     ["a reason that is none", (t) => t.replace("gave-up", "constructor"), /gave-up/],
     ["a dispatch twice", (t) => t.replace("264x256", "176x256"), /each dispatch once/],
-    ["a shape twice", (t) => t + t.slice(t.indexOf("layers ")), /each shape once/],
+    [
+      "a shape twice",
+      (t) => t + t.slice(t.indexOf("layers "), t.indexOf("end ")),
+      /each shape once/,
+    ],
   ];
 
   test.each(broken)("with %s is refused", (_, damage, message) => {
-    const damaged = damage(text);
+    const damaged = resealed(damage(text));
     expect(damaged).not.toBe(text);
     expect(() => parseTuneFile(damaged, "test")).toThrow(FormatError);
     expect(() => parseTuneFile(damaged, "test")).toThrow(message);

@@ -9,7 +9,7 @@ import { makePlan } from "../../src/graph/plan.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { tuneModelLayers } from "../../src/tune/compose-layers.ts";
 import { tunedLayers } from "../../src/tune/layer-choose.ts";
-import { layerLimits, layerRoom, runLayerTune } from "../../src/tune/layer-tune.ts";
+import { layerCapacity, layerLimits, runLayerTune } from "../../src/tune/layer-tune.ts";
 import { uploadSample } from "../../src/tune/matmul-graph.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
 import { llamaGraph } from "../support/llama-graph.ts";
@@ -23,7 +23,7 @@ async function opened() {
   const gpu = await openGpu({ limits: { storageBuffers: 8 } });
   const tuning = tuningFor(gpu.facts);
   const backend = new WebGpuBackend(gpu, { tuning });
-  await backend.prepare(makePlan(graph, layerLimits), layerRoom(graph, contexts));
+  await backend.prepare(makePlan(graph, layerLimits), layerCapacity(graph, contexts));
   for (const weight of graph.weights) await uploadSample(backend, weight);
   return { graph, backend, gpu, tuning, contexts, rounds: 1 };
 }

@@ -1,7 +1,7 @@
 // The remembered measurement: what is written is read again, and whatever is wrong with a file is a sentence, no error.
 
 import { expect, test } from "vitest";
-import type { MachineMeasurement } from "../../src/limits/device.ts";
+import type { MachineMeasurement } from "../../src/api/rates.ts";
 import { loweringText, machineFromText, machineToText } from "../../src/machine/file.ts";
 
 const rates = (one: number) => [

@@ -1,5 +1,6 @@
 // Measuring this machine: that the kernels do the work they are credited with, and that threads, memory, progress, abort
 // and failure behave. Which rates come out is the machine's business.
+// Held against: the sums that a kernel must give.
 
 import { describe, expect, test } from "vitest";
 import { openNativeJob } from "../../src/backends/cpu/native/entry.ts";

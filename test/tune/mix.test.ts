@@ -2,7 +2,7 @@
 // device for all, and what it takes for it to be clearly shorter.
 
 import { describe, expect, test } from "vitest";
-import { crossingsText } from "../../src/cli/tune-text.ts";
+import { crossingsText } from "../../apps/cli/tune-text.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import { compareTunes } from "../../src/index.ts";
@@ -12,6 +12,7 @@ import { linkTimes, transferTimes } from "../../src/tune/gpu-transfers.ts";
 import { bestMix, type GroupCost } from "../../src/tune/mix.ts";
 import { estimateSides, explainSides } from "../../src/tune/sides.ts";
 import { parseTuneFile, printTuneFile, type TuneFile } from "../../src/tune/tune-file.ts";
+import { resealed } from "./sample.ts";
 
 /** A byte takes a nanosecond each way; an answer 20 us. */
 const transfers = linkTimes({
@@ -128,9 +129,10 @@ describe("profiles over devices", () => {
     expect(text).toContain("group q4_0 64 64 threads=1 experts=2/8\n");
     expect(text).toContain("transfer 8  16.0  8.0  28.0\n");
     expect(parseTuneFile(text, "test")).toEqual(gpu);
-    const older = text.replace(/^transfer .*\n/gm, "");
+    const older = resealed(text.replace(/^transfer .*\n/gm, ""));
     expect(transferTimes(parseTuneFile(older, "test"))).toBeUndefined();
-    const wrong = (from: string, to: string) => () => parseTuneFile(text.replace(from, to), "test");
+    const wrong = (from: string, to: string) => () =>
+      parseTuneFile(resealed(text.replace(from, to)), "test");
     expect(wrong("experts=2/8", "experts=9/8")).toThrow("experts=9/8");
     expect(wrong("transfer 8  16.0", "transfer 1  16.0")).toThrow("ascending");
     expect(wrong("transfer 8  16.0", "transfer 8  x")).toThrow("transfer M THERE PREPARED BACK");
@@ -139,7 +141,7 @@ describe("profiles over devices", () => {
 
 /** Measured: two busy cores of a Neoverse-N1, and SwiftShader on the same cores. */
 const measured = {
-  cpu: `lantern-tune 1
+  cpu: `lantern-tune 2
 engine kernels 0
 cpu Neoverse-N1 (arm64)
 cores 2
@@ -151,7 +153,7 @@ group q4_0 768 288 threads=2 noise=0.117
    8  51.3 125.1
   32  112.5 1326.5
 `,
-  gpu: `lantern-tune 1
+  gpu: `lantern-tune 2
 engine kernels webgpu-1
 cpu SwiftShader
 cores 1
@@ -169,7 +171,10 @@ transfer 32  26.6  21.6  121.4
 };
 
 test("on a software adapter no profile beats the CPU, and one token not even its transfers", () => {
-  const [cpu, gpu] = [parseTuneFile(measured.cpu, "cpu"), parseTuneFile(measured.gpu, "gpu")];
+  const [cpu, gpu] = [
+    parseTuneFile(resealed(measured.cpu), "cpu"),
+    parseTuneFile(resealed(measured.gpu), "gpu"),
+  ];
   const [{ points, crossovers }] = crossBackends(cpu, gpu) as [ReturnType<typeof crossBackends>[0]];
   expect(crossovers.every(({ m }) => m === undefined)).toBe(true);
   const { first, profiles } = points[0]!;

@@ -13,7 +13,7 @@ import { runTune, tuneProfiles } from "../../src/tune/run-tune.ts";
 const platform = await currentPlatform();
 const environment = {
   startThread: () => platform.startThread("compute"),
-  breathe: () => platform.breathe(),
+  yieldThread: () => platform.yieldThread(),
 };
 const plan = {
   problems: [{ dtype: "q4_0", n: 128, k: 256 }],

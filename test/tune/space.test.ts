@@ -1,4 +1,5 @@
 // What a tune measures: the matmuls of a model, weighed by how many layers have them.
+// Held against: the weights of a model, listed here.
 
 import { expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";
@@ -63,8 +64,8 @@ test("another name is refused, with those that there are", () => {
 
 test("the numbers of tokens are those that were asked for, or those of the mode", () => {
   expect(tokensToTune({ tokens: [512, 1, 8, 8] })).toEqual([1, 8, 512]);
-  expect(tokensToTune({ mode: "quick" })).toEqual([1, 2, 4, 8, 32]);
-  expect(tokensToTune({ mStep: 16, mNum: 2 })).toEqual([1, 2, 3, 4, 6, 8, 16, 32]);
+  expect(tokensToTune({ mode: "quick" })).toEqual([1, 2, 3, 4, 8, 12, 16, 32, 128]);
+  expect(tokensToTune({ mStep: 16, mNum: 2 })).toEqual([1, 2, 3, 4, 6, 8, 12, 16, 32]);
   expect(() => checkTuneOptions({ tokens: [] })).toThrow("got none");
   expect(() => checkTuneOptions({ tokens: [0] })).toThrow("whole number from 1 to 4096");
   expect(() => checkTuneOptions({ tokens: [1], mNum: 2 })).toThrow("Drop one");

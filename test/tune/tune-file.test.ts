@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { FormatError } from "../../src/base/errors.ts";
 import { mergeTuneFiles } from "../../src/tune/merge.ts";
 import { parseTuneFile, printTuneFile } from "../../src/tune/tune-file.ts";
-import { sampleFile } from "./sample.ts";
+import { resealed, sampleFile } from "./sample.ts";
 
 describe("a tune file", () => {
   const text = printTuneFile(sampleFile);
@@ -29,12 +29,17 @@ describe("a tune file", () => {
   });
 
   test("may have comments and empty lines", () => {
-    const commented = text.replace("group", "\n# a note\ngroup");
+    const commented = resealed(text.replace("group", "\n# a note\ngroup"));
     expect(parseTuneFile(commented, "tune.txt")).toEqual(sampleFile);
   });
 
   const broken: readonly [string, (text: string) => string, RegExp][] = [
-    ["another version", (t) => t.replace("lantern-tune 1", "lantern-tune 9"), /line 2.*version 1/],
+    ["another version", (t) => t.replace("lantern-tune 2", "lantern-tune 9"), /line 2.*version 2/],
+    [
+      "the version before",
+      (t) => t.replace("lantern-tune 2", "lantern-tune 1"),
+      /lantern tune makes/,
+    ],
     ["an empty file", () => "", /line 1.*lantern-tune/],
     ["another file", () => "GGUF\0\0", /line 1.*lantern-tune/],
     ["no processor", (t) => t.replace(/^cpu .*\n/m, ""), /line 3.*cpu/],
@@ -57,10 +62,43 @@ describe("a tune file", () => {
   ];
 
   test.each(broken)("with %s is refused", (_, damage, message) => {
-    const damaged = damage(text);
+    const damaged = resealed(damage(text));
     expect(damaged).not.toBe(text);
     expect(() => parseTuneFile(damaged, "tune.txt")).toThrow(FormatError);
     expect(() => parseTuneFile(damaged, "tune.txt")).toThrow(message);
+  });
+
+  test("is refused where it was cut off at any line, or within one, and says so", () => {
+    const starts = [...text.matchAll(/\n/g)].map(({ index }) => index + 1);
+    const cuts = starts.filter((at) => at < text.length).flatMap((at) => [at, at + 1]);
+    for (const at of [...cuts, text.length - 1]) {
+      const cut = text.slice(0, at);
+      // Of the first line alone, nothing says that it is one of ours.
+      const message = at < starts[0]! ? /line 1/ : /tune\.txt: end: .*the file was cut off/;
+      expect(() => parseTuneFile(cut, "tune.txt"), `${at}`).toThrow(message);
+    }
+  });
+
+  test("is refused where anything in it was changed, and says so", () => {
+    const changes: readonly ((text: string) => string)[] = [
+      (t) => t.replace("10.0 100.0", "10.0 10.0"),
+      (t) => t.replace("Example CPU", "Another CPU"),
+      (t) => t.replace("cores 2", "cores 3"),
+      (t) => t.replace("group q4_0", "# a note\ngroup q4_0"),
+      (t) =>
+        t
+          .replace(/\n/g, "\r\n")
+          .replace(/\r\n$/, "\n")
+          .replace(/\r\n(end .*\n)$/, "\n$1"),
+      (t) => t.replace(/end .*/, "end 00000000"),
+    ];
+    for (const change of changes) {
+      const changed = change(text);
+      expect(changed).not.toBe(text);
+      expect(() => parseTuneFile(changed, "tune.txt")).toThrow(
+        /tune\.txt: end: .*checksum [0-9a-f]{8}: the file was changed/,
+      );
+    }
   });
 });
 

@@ -1,4 +1,5 @@
 // A model to tune is found as open() finds it: a name of the catalog is not taken for a path.
+// Held against: the file that open() takes.
 
 import { expect, test } from "vitest";
 import { tune } from "../../src/index.ts";

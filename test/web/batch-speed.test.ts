@@ -1,9 +1,10 @@
 // What the Batches page computes of a batch: its share, its speed, what is left, and the part of the limit that limits() gives.
+// Held against: limits().
 
 import { expect, test } from "vitest";
+import type { BatchView, LimitsReport } from "../../apps/web/src/api-types.ts";
+import { endpointOf, limitShare, shareOf, speedOf } from "../../apps/web/src/state/batches.ts";
 import { limits } from "../../src/index.ts";
-import type { BatchView, LimitsReport } from "../../web/src/api-types.ts";
-import { endpointOf, limitShare, shareOf, speedOf } from "../../web/src/state/batches.ts";
 
 const batch: BatchView = {
   id: "batch_1",

@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs";
 import type { Page } from "playwright-core";
 import { expect, test } from "vitest";
-import type { OutputLine } from "../../src/batch/batch.ts";
+import type { OutputLine } from "../../apps/batch/batch.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { scriptedModel } from "./scripted-model.ts";
 import { useStage } from "./stage.ts";

@@ -1,10 +1,11 @@
 // The Chat page in a real browser: asking, Markdown while it comes, stopping, versions and going back, the list of
 // conversations, settings; and a model that cannot chat.
+// Held against: the words of a scripted model.
 
 import { readFileSync } from "node:fs";
 import { expect, onTestFinished, test } from "vitest";
+import type { ModelLibrary } from "../../apps/server/serve.ts";
 import { type GenerateOptions, type Model, open, SourceError } from "../../src/index.ts";
-import type { ModelLibrary } from "../../src/server/serve.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { heldAt, scriptedModel } from "./scripted-model.ts";

@@ -2,9 +2,9 @@
 // library that is made up, and what the routes refuse.
 
 import { expect, test } from "vitest";
+import type { ModelLibrary } from "../../apps/server/serve.ts";
+import { digits } from "../../apps/web/src/state/format.ts";
 import { type LimitsReport, limits, open, SourceError } from "../../src/index.ts";
-import type { ModelLibrary } from "../../src/server/serve.ts";
-import { digits } from "../../web/src/state/format.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { request } from "../server/lantern-client.ts";
 import { rememberMadeUpMachine } from "../support/measured-machine.ts";
@@ -193,6 +193,51 @@ describeBrowser("the web app", () => {
     await expect
       .poll(async () => Number.parseFloat(await shown("Generation")))
       .toBeGreaterThan(3 * speed);
+  });
+
+  test("the Limits page computes a configuration of one's own: sizes, and a config.json", async () => {
+    const { url } = await stage.serve({ models: {} });
+    const page = await stage.page(`${url}/#/limits`);
+    await page.locator(".controls select").first().selectOption("A configuration of your own");
+    await page.locator(".controls select").last().selectOption("NVIDIA GeForce RTX 4090");
+    await page.getByLabel("Bits per weight").fill("6"); // 16 bits
+    const generation = page.locator(".numbers .card", { hasText: "Generation" }).locator("b");
+    const shows = async (model: Parameters<typeof limits>[0]): Promise<void> => {
+      const report = await limits(model, { device: "rtx4090", context: 8192 });
+      const speed = digits(report.decode.rows[0]!.tokensPerSecond);
+      await generation.filter({ hasText: `${speed} tokens/s` }).waitFor();
+    };
+    await shows("llama-3-8b");
+    const size = (name: string) => page.getByRole("spinbutton", { name, exact: true });
+    await size("Layers").fill("16");
+    await size("Layers").blur();
+    const { shape } = (await limits("llama-3-8b", { device: "rtx4090" })).model;
+    await shows({ shape: { ...shape, layers: 16 } });
+    await size("Heads").fill("0");
+    await size("Heads").blur();
+    await page.getByRole("alert").filter({ hasText: "heads: got 0" }).waitFor();
+    await expect.poll(() => generation.count()).toBe(0);
+
+    const config = {
+      ...{ model_type: "mixtral", hidden_size: 4096, intermediate_size: 14336, vocab_size: 32000 },
+      ...{ num_attention_heads: 32, num_key_value_heads: 8, num_hidden_layers: 32 },
+      ...{ num_local_experts: 8, num_experts_per_tok: 2, rms_norm_eps: 1e-5 },
+    };
+    const field = page.getByLabel("config.json of a Hugging Face folder");
+    await field.fill(JSON.stringify(config));
+    await shows({ config });
+    await page.getByText("counted from the graph of its architecture").waitFor();
+    await field.fill(JSON.stringify({ ...config, model_type: "elmo" }));
+    await page.getByRole("alert").filter({ hasText: "elmo" }).waitFor();
+    await field.fill("{");
+    await page.getByRole("alert").filter({ hasText: "expected JSON" }).waitFor();
+    // A file, and what the browser remembers of it.
+    const buffer = Buffer.from(JSON.stringify(config));
+    const file = { name: "config.json", mimeType: "application/json", buffer };
+    await page.getByLabel("or its file").setInputFiles(file);
+    await shows({ config });
+    await page.reload();
+    await shows({ config });
   });
 
   test("the Limits page says what speculation gains, and how many users are served, as limits() does", async () => {

@@ -1,5 +1,6 @@
 // The page in a frame of another page, where it could be clicked without being seen; and behind a proxy that adds a stricter content
 // security policy, or loses Lantern's.
+// Held against: what the browser blocks.
 
 import type { Page } from "playwright-core";
 import { expect, test } from "vitest";

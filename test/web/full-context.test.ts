@@ -1,16 +1,16 @@
 // A chat that outgrows the context: the ways on are in the error itself, and each of them works. And every model that the server
 // has can be loaded again, with what was chosen for it.
 
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { ChosenOptions } from "../../src/cli/load-choices.ts";
-import { catalogLibrary } from "../../src/cli/serve-library.ts";
+import { ChosenOptions } from "../../apps/cli/load-choices.ts";
+import { catalogLibrary } from "../../apps/cli/serve-library.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { tinyFile } from "../support/tiny-file.ts";
-import { scriptedModel } from "./scripted-model.ts";
+import { heldAt, scriptedModel } from "./scripted-model.ts";
 import { answers, say, useStage } from "./stage.ts";
 
 const facts = { licence: "MIT", bytes: 1, chat: true, source: "a test", diskBytes: 0 };
@@ -34,7 +34,8 @@ describeBrowser("a full context", () => {
           opened.push(contextSize);
           return scriptedModel({ answer, contextSize: contextSize ?? 700 });
         },
-        plan: async (_, { contextSize = 700 }) => {
+        plan: async (_, change) => {
+          const contextSize = change.contextSize ?? 700;
           const parts = { weightBytes: 0, kvBytes: contextSize, workBytes: 0 };
           const memory = { memoryBytes: 4000, freeMemoryBytes: 2600 };
           return {
@@ -93,6 +94,47 @@ describeBrowser("a full context", () => {
     expect(opened).toEqual([1400]);
   });
 
+  test("is said again after a reload of the page, and its summary can be stopped", async () => {
+    const long = "boats ".repeat(150);
+    const model = scriptedModel({
+      answer: (prompt) => (prompt.includes("Summarise") ? "They spoke of boats." : "Yes."),
+      before: heldAt("They"),
+      contextSize: 700,
+    });
+    const { url } = await stage.serve({ models: { scripted: model } });
+    const page = await stage.page(url);
+    const ways = page.getByRole("alert", { name: "The context is full" });
+    const box = page.getByLabel("Message", { exact: true });
+    // The first message of a chat that does not exist yet.
+    await box.fill(long);
+    await page.keyboard.press("Enter");
+    await ways.waitFor();
+    await page.reload();
+    await ways.waitFor();
+    await expect.poll(() => box.inputValue()).toBe(long);
+    await box.fill("");
+    await ways.waitFor({ state: "detached" });
+
+    await say(page, "Boats?");
+    await answers(page);
+    await box.fill(long);
+    await page.keyboard.press("Enter");
+    await ways.waitFor();
+    await page.reload();
+    await ways.getByRole("button", { name: "Continue in a new chat with a summary" }).click();
+    await ways.getByText("The model is writing the summary").waitFor();
+    await ways.getByRole("button", { name: "Stop" }).click();
+    await ways.getByRole("button", { name: "Stop" }).waitFor({ state: "detached" });
+    expect(await page.getByRole("region", { name: "Summary of the earlier chat" }).count()).toBe(0);
+    await ways.getByRole("button", { name: "Let it read only the latest messages" }).click();
+    await box.fill("Ships?");
+    await page.keyboard.press("Enter"); // nothing goes on on the server: the next answer comes
+    await expect.poll(() => answers(page)).toEqual(["Yes.", "Yes."]);
+    await page.reload();
+    await answers(page);
+    expect(await ways.count()).toBe(0);
+  });
+
   test("a model of the command line is in the list, and what was chosen for it is remembered", async () => {
     const file = await tinyFile();
     const folder = mkdtempSync(join(tmpdir(), "lantern-options-"));
@@ -118,5 +160,33 @@ describeBrowser("a full context", () => {
     expect((await again.plan("mine", {})).contextSize).toBe(64);
     await using model = await again.open("mine", task);
     expect(model.info.contextSize).toBe(64);
+    expect((await again.plan("mine", { contextSize: null })).contextSize).toBe(512); // forgets it
+  });
+
+  test("the file of what was chosen is private and whole; a damaged one is named and set aside", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "lantern-options-"));
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    const platform = { ...nodeDownloadPlatform(), cacheFolder: folder };
+    const file = join(folder, "model-options.json");
+    writeFileSync(file, '{"/a.gguf": {"contextS');
+    const said: string[] = [];
+    const read = () => ChosenOptions.read(platform, file, (line) => said.push(line));
+    const chosen = await read();
+    expect(chosen.of("/a.gguf")).toEqual({});
+    expect(said).toHaveLength(1);
+    expect(said[0]).toContain(`It is set aside as ${file}.damaged`);
+    expect(readFileSync(`${file}.damaged`, "utf8")).toContain("contextS");
+    // Two loads end at once.
+    await Promise.all([
+      chosen.keep("/a.gguf", { contextSize: 64 }),
+      chosen.keep("/b.gguf", { threads: 2 }),
+    ]);
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    const again = await read();
+    expect(said).toHaveLength(1);
+    expect([again.of("/a.gguf"), again.of("/b.gguf")]).toEqual([
+      { contextSize: 64 },
+      { threads: 2 },
+    ]);
   });
 });

@@ -1,7 +1,7 @@
 // A page that was left open while what it shows goes: deleted elsewhere, another server, errors. It asks a few times, says what it is, and has
 // a way on. How often it asks is counted against its own heartbeats, not against a clock.
 
-import type { Page } from "playwright-core";
+import type { Page, Request } from "playwright-core";
 import { expect, test } from "vitest";
 import { describeBrowser } from "../browser/chromium.ts";
 import { request } from "../server/lantern-client.ts";
@@ -17,10 +17,33 @@ type Mode = "chat" | "story";
 /** Counts what a page asks for from now on. */
 function counting(page: Page) {
   const asked: string[] = [];
-  page.on("request", (one) => asked.push(new URL(one.url()).pathname));
+  const open = new Set<Request>();
+  page.on("request", (one) => {
+    asked.push(new URL(one.url()).pathname);
+    open.add(one);
+  });
+  for (const end of ["requestfinished", "requestfailed"] as const) {
+    page.on(end as "requestfinished", (one) => open.delete(one));
+  }
   const count = (path: RegExp): number => asked.filter((one) => path.test(one)).length;
   return {
     count,
+    /**
+     * Stops the page's timers, and waits for the answers of what it has asked for: from now on it asks for `path` only where it is
+     * told to. Needs `page.clock.install()` before the page was loaded. A button that the page's own retry would take away stays.
+     */
+    async pause(path: RegExp): Promise<void> {
+      await page.clock.pauseAt((await page.evaluate(() => Date.now())) + 60_000);
+      const pending = () => [...open].filter((one) => path.test(new URL(one.url()).pathname));
+      await expect.poll(() => pending().length).toBe(0);
+    },
+    /** Presses a button of a page whose timers are stopped: it asks at once. Then they run again. */
+    async press(name: string, path: RegExp): Promise<void> {
+      const before = count(path);
+      await page.getByRole("button", { name }).click();
+      await expect.poll(() => count(path)).toBeGreaterThan(before);
+      await page.clock.resume();
+    },
     /** Until the page has looked at the list so many times more. */
     async heartbeats(wanted: number): Promise<void> {
       const from = count(/sessions$/);
@@ -132,14 +155,17 @@ describeBrowser("a page whose server is another one", () => {
     const page = await stage.page(`${site.url}/#/chat`);
     await begin(page, "chat");
     await page.clock.install();
+    await page.reload(); // whose timers are the clock's
+    await page.getByText("word10 ").waitFor();
     await site.stop();
     await page.clock.runFor(3000);
     await page.getByText("The server does not respond").waitFor();
     const asked = counting(page);
     for (let second = 0; second < 120; second++) await page.clock.runFor(1000);
     expect(asked.count(/./)).toBeLessThan(40); // 120 at one a second
+    await asked.pause(/./);
     await site.startAgain({ models: { scripted: quick() } });
-    await page.getByRole("button", { name: "Try now" }).click();
+    await asked.press("Try now", /./);
     await page.getByText("The server does not respond").waitFor({ state: "detached" });
   });
 
@@ -150,12 +176,14 @@ describeBrowser("a page whose server is another one", () => {
     const error = { message: "the disk is full", type: "server_error", param: null, code: "x" };
     await page.route(/\/events$/, (route) => route.fulfill({ status: 500, json: { error } }));
     const asked = counting(page);
+    await page.clock.install();
     await page.reload();
     await page.getByRole("alert").getByText("The disk is full").waitFor();
     await asked.heartbeats(2);
     expect(asked.count(/events$/)).toBeLessThan(8);
+    await asked.pause(/events$/);
     await page.unroute(/\/events$/);
-    await page.getByRole("button", { name: "Try again" }).click();
+    await asked.press("Try again", /events$/);
     await page.getByRole("button", { name: "Stop" }).waitFor();
     await page.getByText("word20").waitFor();
     expect(await page.getByRole("alert").count()).toBe(0);
@@ -216,6 +244,7 @@ describeBrowser("a page whose server is another one", () => {
         });
       },
     );
+    await page.clock.install();
     await page.goto(`${site.url}/#/${name}`);
     await page.reload();
     await page.getByText(sign).first().waitFor();
@@ -224,8 +253,9 @@ describeBrowser("a page whose server is another one", () => {
     const asked = counting(page);
     await asked.heartbeats(5);
     expect(asked.count(path)).toBeLessThan(12); // 10 or 25 in this time without a back-off, for ever
+    await asked.pause(path);
     isBroken = false;
-    await page.getByRole("button", { name: "Try again" }).click();
+    await asked.press("Try again", path);
     await page.getByRole("alert").waitFor({ state: "detached" });
   });
 });

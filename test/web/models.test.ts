@@ -6,15 +6,15 @@ import { mkdir } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { catalogLibrary } from "../../src/cli/serve-library.ts";
-import { type ModelFit, open, SourceError } from "../../src/index.ts";
-import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
+import { catalogLibrary } from "../../apps/cli/serve-library.ts";
 import {
   type ModelLibrary,
   type RunningServer,
   type StartOptions,
   startServer,
-} from "../../src/server/serve.ts";
+} from "../../apps/server/serve.ts";
+import { type ModelFit, open, SourceError } from "../../src/index.ts";
+import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { DownloadServer, noise } from "../catalog/download-server.ts";
 import { request } from "../server/lantern-client.ts";
@@ -63,6 +63,8 @@ function fakeLibrary() {
     },
     open: async (name, options) => {
       seen.opened.push([name, options]);
+      const { signal: _, onProgress: _p, ...chosen } = options;
+      Object.assign(list.find((one) => one.name === name) ?? {}, { options: chosen });
       return scriptedModel({
         answer: () => `I am ${name}.`,
         isEncoder: name.startsWith("vectors"),
@@ -76,8 +78,10 @@ function fakeLibrary() {
       );
       return { how: "deleted", bytes: 2e9 };
     },
-    plan: async (_, { contextSize = 4096, kvType = "f16" }) => {
-      const kvBytes = contextSize * (kvType === "q8_0" ? 50_000 : 100_000);
+    plan: async (_, { contextSize: wanted, kvType }) => {
+      const contextSize = wanted ?? 4096;
+      const keyType = typeof kvType === "object" ? kvType?.k : kvType;
+      const kvBytes = contextSize * (keyType === "q8_0" ? 50_000 : 100_000);
       const parts = { weightBytes: 2e9, kvBytes, workBytes: 1e8 };
       const totalBytes = 2.1e9 + kvBytes;
       const memory = { memoryBytes: 16e9, freeMemoryBytes: 8e9 };
@@ -212,6 +216,9 @@ describeBrowser("the Models page", () => {
     await dialog.getByText("4.1 GB more are needed").waitFor();
     await dialog.getByLabel("KV cache").selectOption("8 bits (half the memory)");
     await dialog.getByRole("row", { name: "Free memory afterwards 900 MB" }).waitFor();
+    await dialog
+      .getByLabel("Values in it")
+      .selectOption("4.5 bits (less than a third of the memory)");
     await dialog.getByLabel("Threads").fill("3");
     await dialog.getByLabel("Layers on the GPU").fill("auto");
     await dialog.getByRole("button", { name: "Load" }).click();
@@ -220,7 +227,7 @@ describeBrowser("the Models page", () => {
     expect({ name, contextSize, kvType, threads, gpuLayers }).toEqual({
       name: "mine",
       contextSize: 100_000,
-      kvType: "q8_0",
+      kvType: { k: "q8_0", v: "q4_0" },
       threads: 3,
       gpuLayers: "auto",
     });
@@ -229,12 +236,20 @@ describeBrowser("the Models page", () => {
       .waitFor();
     // The same again, with prompts on the GPU: then no layers are asked for.
     await row("it is mine").getByRole("button", { name: "Options" }).click();
+    await expect.poll(() => dialog.getByLabel("Threads").inputValue()).toBe("3");
+    for (const [label, type] of [
+      ["KV cache", "q8_0"],
+      ["Values in it", "q4_0"],
+    ] as const) {
+      await expect.poll(() => dialog.getByLabel(label).inputValue()).toBe(type);
+    }
+    await dialog.getByLabel("KV cache").selectOption("as the server was started");
     await dialog.getByLabel("The GPU computes").selectOption("prompts");
     await expect.poll(() => dialog.getByLabel("Layers on the GPU").count()).toBe(0);
     await dialog.getByRole("button", { name: "Load again" }).click();
     await expect.poll(() => seen.opened.length).toBe(2);
     expect(seen.opened[1]![1]).toMatchObject({ gpuFor: "prompt" });
-    expect(seen.opened[1]![1].gpuLayers).toBe(null); // forgotten
+    expect(seen.opened[1]![1]).toMatchObject({ gpuLayers: null, kvType: null }); // forgotten
     await row("it is mine").getByRole("button", { name: "Unload" }).waitFor();
     // Nobody chose it in Chat: it was loaded, and it chats.
     await page.getByRole("link", { name: "Chat", exact: true }).first().click();

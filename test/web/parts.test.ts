@@ -1,14 +1,21 @@
 // The parts of the web app that need no browser: the tree, the joints of a story, axes, events, formats.
+// Held against: values written here.
 
 import { expect, test } from "vitest";
-import type { Message } from "../../src/sessions/session.ts";
-import { linearAxis, logAxis } from "../../web/src/components/axis.ts";
-import { readEvents } from "../../web/src/event-stream.ts";
-import { splitAttachments, withAttachments } from "../../web/src/state/attachments.ts";
-import { bytesText, digits, grouped, msText, othersText } from "../../web/src/state/format.ts";
-import { joinDraft } from "../../web/src/state/story-text.ts";
-import { splitThought } from "../../web/src/state/thought.ts";
-import { countBelow, newestBelow, pathTo, siblings, treeOf } from "../../web/src/state/tree.ts";
+import type { Message } from "../../apps/sessions/session.ts";
+import { linearAxis, logAxis } from "../../apps/web/src/components/axis.ts";
+import { readEvents } from "../../apps/web/src/event-stream.ts";
+import { splitAttachments, withAttachments } from "../../apps/web/src/state/attachments.ts";
+import { bytesText, digits, grouped, msText, othersText } from "../../apps/web/src/state/format.ts";
+import { joinDraft } from "../../apps/web/src/state/story-text.ts";
+import { splitThought } from "../../apps/web/src/state/thought.ts";
+import {
+  countBelow,
+  newestBelow,
+  pathTo,
+  siblings,
+  treeOf,
+} from "../../apps/web/src/state/tree.ts";
 
 function message(id: string, parent: string | null): Message {
   const none = { model: null, stopReason: null, error: null, tokens: null, timings: null };

@@ -1,9 +1,10 @@
 // The model picker of the Chat page in a real browser: it shows models that are not in memory, loads the one that is chosen, changes
 // models in the middle of a conversation, and says why one could not be loaded.
+// Held against: a library made up here.
 
 import { expect, test } from "vitest";
+import type { StartOptions } from "../../apps/server/serve.ts";
 import { ModelError } from "../../src/index.ts";
-import type { StartOptions } from "../../src/server/serve.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { scriptedModel } from "./scripted-model.ts";
 import { answers, say, useStage } from "./stage.ts";

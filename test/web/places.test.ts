@@ -1,4 +1,5 @@
 // Going about in the app: back to where one was, a second tab, search, drafts, titles of tabs, keys, presets, files.
+// Held against: addresses, titles and texts written here.
 
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";

@@ -1,5 +1,6 @@
 // What answers may look like: task lists, aligned tables, formulas, coloured code, thoughts, text from right to left; and
 // that none of it opens a door.
+// Held against: the elements of the page.
 
 import type { Page } from "playwright-core";
 import { expect, test } from "vitest";

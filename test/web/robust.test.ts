@@ -1,5 +1,6 @@
 // What can go wrong between a page and its server: reloads and restarts in the middle of an answer, a server that is
 // gone, hostile text, the token and keys, a small screen. In a real browser, over real HTTP.
+// Held against: the words of a scripted model.
 
 import type { Page } from "playwright-core";
 import { expect, test } from "vitest";
@@ -13,7 +14,7 @@ const long = Array.from({ length: 60 }, (_, at) => `word${at}`).join(" ");
 const slow = () => {
   const rest = Promise.withResolvers<void>();
   const before = (said: string) => (said.includes("word20") ? rest.promise : undefined);
-  return { model: scriptedModel({ answer: () => long, before }), goOn: rest.resolve };
+  return { model: scriptedModel({ answer: () => long, before }), continueAnswer: rest.resolve };
 };
 const quick = () => scriptedModel({ answer: () => long });
 
@@ -21,7 +22,7 @@ describeBrowser("the web app", () => {
   const stage = useStage();
 
   test("a reload in the middle of an answer goes on with it", async () => {
-    const { model, goOn } = slow();
+    const { model, continueAnswer } = slow();
     const { url } = await stage.serve({ models: { scripted: model } });
     const page = await stage.page(url);
     await say(page, "Count");
@@ -29,12 +30,12 @@ describeBrowser("the web app", () => {
     await page.reload();
     await page.getByText("word20").waitFor();
     await page.getByRole("button", { name: "Stop" }).waitFor();
-    goOn();
+    continueAnswer();
     expect(await answers(page)).toEqual([long]);
   });
 
   test("another tab follows the same answer, and leaving a page does not stop it", async () => {
-    const { model, goOn } = slow();
+    const { model, continueAnswer } = slow();
     const { url } = await stage.serve({ models: { scripted: model } });
     const page = await stage.page(url);
     await say(page, "Count");
@@ -42,7 +43,7 @@ describeBrowser("the web app", () => {
     const other = await stage.page(page.url());
     await other.getByText("word5 ").waitFor();
     await page.getByRole("link", { name: "Limits" }).first().click();
-    goOn();
+    continueAnswer();
     expect(await answers(other)).toEqual([long]);
     await page.goBack();
     expect(await answers(page)).toEqual([long]);

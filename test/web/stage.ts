@@ -17,16 +17,16 @@ import { fileURLToPath } from "node:url";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 import { build } from "vite";
 import { afterAll, afterEach, beforeAll, expect } from "vitest";
-import { batchPlace } from "../../src/cli/batch-place.ts";
-import { type Model, UsageError } from "../../src/index.ts";
-import { type AssetFile, readAssets } from "../../src/platform/node-assets.ts";
-import { openNodeDatabase } from "../../src/platform/node-database.ts";
+import { batchPlace } from "../../apps/cli/batch-place.ts";
 import {
   type ModelLibrary,
   type RunningServer,
   type StartOptions,
   startServer,
-} from "../../src/server/serve.ts";
+} from "../../apps/server/serve.ts";
+import { type Model, UsageError } from "../../src/index.ts";
+import { type AssetFile, readAssets } from "../../src/platform/node-assets.ts";
+import { openNodeDatabase } from "../../src/platform/node-database.ts";
 import { launchBrowser } from "../browser/launch.ts";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
@@ -36,7 +36,7 @@ const builds = join(root, "node_modules", ".cache", "web-app");
 /** A name for what the sources are now: everything that the app could be built from. */
 function sourcesKey(): string {
   const hash = createHash("sha256").update(readFileSync(join(root, "package-lock.json")));
-  for (const folder of ["web", "src"]) {
+  for (const folder of ["apps", "src"]) {
     const names = readdirSync(join(root, folder), { recursive: true, withFileTypes: true })
       .filter((entry) => entry.isFile())
       .map((entry) => join(entry.parentPath, entry.name));
@@ -52,7 +52,7 @@ export async function builtApp(): Promise<string> {
   mkdirSync(builds, { recursive: true });
   const made = mkdtempSync(join(builds, "new-"));
   await build({
-    configFile: join(root, "web", "vite.config.ts"),
+    configFile: join(root, "apps", "web", "vite.config.ts"),
     logLevel: "warn",
     build: { outDir: made },
   });

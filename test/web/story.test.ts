@@ -1,4 +1,5 @@
 // The Story page in a real browser, with the model that comes with the package: writing together, undoing, alternatives.
+// Held against: the words of a scripted model, and a real one.
 
 import { expect, test } from "vitest";
 import { open } from "../../src/index.ts";

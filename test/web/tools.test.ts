@@ -1,5 +1,6 @@
 // Reasoning, tools and their calls on the Chat page: folded, streamed and kept; cards that ask for a result; the panel in
 // which tools are added.
+// Held against: the words of a scripted model.
 
 import { expect, test } from "vitest";
 import { AbortedError } from "../../src/index.ts";
@@ -235,6 +236,7 @@ describeBrowser("answers of more than text", () => {
     await page.reload(); // the next chat's settings are kept like its text, and can be removed one by one
     await page.locator(".removable", { hasText: "System prompt" }).waitFor();
     await page.getByText("Temperature: 1.5").waitFor();
+    await remove("JSON schema").waitFor();
     await remove("System prompt").click();
     await remove("System prompt").waitFor({ state: "detached" });
     await say(page, "One");
@@ -244,7 +246,14 @@ describeBrowser("answers of more than text", () => {
     await say(page, "Three");
     await expect.poll(() => wanted.length).toBe(3);
     await answers(page);
-    await remove("JSON schema").waitFor(); // of this chat
+    await page.reload();
+    await remove("JSON schema").click(); // of this chat
+    await remove("JSON schema").waitFor({ state: "detached" });
+    await say(page, "Free again");
+    await expect.poll(() => wanted.length).toBe(4);
+    await answers(page);
+    await set('{ "type": "array" }');
+    await remove("JSON schema").waitFor();
     await page.getByRole("link", { name: "New chat" }).click();
     await page.reload();
     await none.waitFor();
@@ -253,6 +262,7 @@ describeBrowser("answers of more than text", () => {
       [false, { type: "object" }, 1.5],
       [false, undefined, 0.7],
       [false, { type: "array" }, 0.7],
+      [false, undefined, 0.7], // without what was removed
       [false, undefined, 0.7],
     ]);
   });

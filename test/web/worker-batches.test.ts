@@ -9,8 +9,8 @@ import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { type RunningServer, startServer } from "../../apps/server/serve.ts";
 import { readAssets } from "../../src/platform/node-assets.ts";
-import { type RunningServer, startServer } from "../../src/server/serve.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { launchBrowser } from "../browser/launch.ts";
 import {

@@ -1,5 +1,5 @@
-// The arithmetic of the CPU backend on this machine (src/kernels/arithmetic.ts): what a device is told that is to compute the same
-// bits. The reference and opt level 2 add up in other orders, and have none.
+// The arithmetic of the CPU backend on this machine (src/kernels/arithmetic.ts), for a device that is to compute the same bits.
+// The reference and opt level 2 add up in other orders, and have none.
 
 import type { Arithmetic } from "../../kernels/arithmetic.ts";
 import { detectWasmFeatures } from "../../kernels/features.ts";
@@ -10,7 +10,7 @@ import type { NativeKernels } from "./native/native.ts";
 /** Lanes of WebAssembly's vectors. */
 const WASM_LANES = 4;
 
-/** Of opt levels 3 and 4. Machine code always fuses: all targets have an instruction for it. */
+/** The arithmetic of opt levels 3 and 4. Machine code always fuses: all targets have an instruction for it. */
 export function cpuArithmetic(native: NativeKernels | string): Arithmetic {
   if (typeof native === "string") {
     return { fused: fusesMultiplyAdd(detectWasmFeatures()), lanes: () => WASM_LANES };

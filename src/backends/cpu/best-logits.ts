@@ -14,7 +14,7 @@ import type { Arena, ArenaViews } from "./memory/arena.ts";
 /** More are not looked for: with large k, all blocks are looked at. */
 export const MOST_BEST = 128;
 
-/** What is placed for it. */
+/** Memory of the search. */
 export interface BestArea {
   /** The address of the logits: [outputs, vocab]. */
   readonly logits: number;

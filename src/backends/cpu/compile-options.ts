@@ -24,7 +24,7 @@ export interface CompileOptions {
   /** Opt level 1: no kernels. Matmuls are plain TypeScript on all threads, other ops the reference. */
   readonly plain: boolean;
   /** The register tile where weights are not in row panels; undefined: the default. */
-  readonly rowTile: RowTile | undefined;
+  readonly rowTile: RowTile | "scalar" | undefined;
   /** Weights that stay on disk; undefined: none. */
   readonly disk: DiskLayout | undefined;
 }

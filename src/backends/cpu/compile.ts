@@ -23,7 +23,7 @@ import { withWaits } from "./disk/waits.ts";
 import { type CachePlace, placeCache, type RowsPlace } from "./memory/cache-place.ts";
 import { KvRecord } from "./memory/kv-record.ts";
 import { nativeElementwise } from "./native/elementwise.ts";
-import { scoresRowsFor } from "./ops/attention-many.ts";
+import { scoresRowsFor } from "./ops/attention-prefill.ts";
 import type { Roundings } from "./ops/matmul-activations.ts";
 import { MatmulLowering, WIDTH } from "./ops/matmul-lower.ts";
 import { type Chosen, isMatmul, type MatmulCompiler } from "./ops/matmul-node.ts";
@@ -52,7 +52,7 @@ export interface Compiled {
   readonly kvRecord: KvRecord;
   /** undefined: the best logits are not looked for here. */
   readonly best: BestArea | undefined;
-  /** What computes each node, and why, for --explain. */
+  /** The kernel of each node, and why, for --explain. */
   readonly explain: readonly string[];
 }
 

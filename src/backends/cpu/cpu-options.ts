@@ -1,4 +1,4 @@
-// What the CPU backend is made with: threads, kernels, what is recorded, and limits for tests.
+// The options of the CPU backend: threads, kernels, recording, and limits for tests.
 
 import type { WasmFeatures } from "../../kernels/features.ts";
 import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
@@ -18,19 +18,19 @@ export interface CpuOptions {
   cpusOf?: ((thread: number) => readonly number[]) | undefined;
   /** Weights in local files, which the threads read by themselves; undefined: upload() reads all. */
   files?: WeightFiles | undefined;
-  /** What the model may take of the memory; undefined: all that it needs. */
+  /** The memory limits of the model; undefined: no limit. */
   ram?: RamBudget | undefined;
-  /** Starts a thread that runs serveCompute(); undefined where there are no threads. */
+  /** Starts a thread that runs serveCompute(); undefined if there are no threads. */
   startThread: (() => EngineThread) | undefined;
-  /** Record where the time goes, for profile(). */
+  /** Record times, for profile(). */
   profile?: boolean;
-  /** What idle threads do (default "spin"). */
+  /** Behaviour of idle threads (default "spin"). */
   idle?: Idle | undefined;
   /** Which kernels compute which matmul; default: by the kind of processor. */
   choose?: ChooseMatmul | undefined;
   /** The register tile where weights are not in row panels; undefined: the default of opt level 2. */
-  rowTile?: RowTile | undefined;
-  /** Leave out neurons that are zero, where the layout of their weights allows it (default false; docs/sparse.md). */
+  rowTile?: RowTile | "scalar" | undefined;
+  /** Leave out neurons that are zero, where the layout of their weights allows it (default false; docs/use/sparse.md). */
   sparse?: boolean | NeuronChoice | undefined;
   /** Machine code for the matmuls of opt level 3; a sentence: why they are WebAssembly. */
   native?: NativeKernels | string | undefined;
@@ -40,7 +40,7 @@ export interface CpuOptions {
   guard?: GuardMode | undefined;
   /** For tests: the features of WebAssembly to use, if not all of this engine. */
   wasm?: WasmFeatures;
-  /** For tests: the first address that is used, and how long a batch may make no progress, in ms. */
+  /** For tests: the first address that is used, and the time that a batch may make no progress, in ms. */
   memoryStart?: number;
   /** For tests: where row panels lie that machine code reads, and how large such a memory is. */
   far?: FarLimits;

@@ -22,7 +22,7 @@ import {
   type BestLogits,
   type DiskUse,
   type ExpertReads,
-  isSameRoom,
+  isSameCapacity,
   type KvCacheOptions,
   type KvOverflow,
   type MemoryNeed,
@@ -128,7 +128,7 @@ export class CpuBackend implements Backend {
     return typeof this.#native === "string" ? `wasm: ${this.#native}` : this.#native.target.name;
   }
 
-  /** Where quants are unpacked once for all tokens of a batch, larger batches are faster. */
+  /** If quants are unpacked once for all tokens of a batch, larger batches are faster. */
   get batchTokens(): number | undefined {
     if (this.#hasTiles) return 8 * MOST_TILE_ROWS;
     const isUnpacked = typeof this.#native !== "string" && unpacksPanels(this.#native.target);
@@ -510,7 +510,7 @@ export class CpuBackend implements Backend {
   /** Returns the last layout again for the same plan and cache. */
   #layOut(plan: Plan, kv: KvCacheOptions): Layout {
     const known = this.#layout;
-    if (known?.plan === plan && isSameRoom(known.kv, kv)) return known;
+    if (known?.plan === plan && isSameCapacity(known.kv, kv)) return known;
     const {
       level,
       choose,

@@ -1,5 +1,5 @@
-// An executor runs one instruction of a program on one thread: it says how many chunks the instruction has in this batch, and
-// runs any of them. This file has the interface and what executors share; ops/ implements them.
+// An executor runs one instruction of a program on one thread: it gives the number of the instruction's chunks in this batch,
+// and runs any of them. This file has the interface and the code that executors share; ops/ implements them.
 
 import { countOf } from "../../graph/batch.ts";
 import type { Rows } from "../../graph/graph.ts";
@@ -15,7 +15,7 @@ export interface ExecutorContext {
   readonly program: ProgramFrame;
   readonly kernels: Kernels;
   readonly views: ArenaViews;
-  /** What addresses of row panels mean; all others are offsets in `views`. */
+  /** The memories that addresses of row panels refer to; all other addresses are offsets in `views`. */
   readonly memories: Memories;
   /** This thread's number; 0 is the leader. */
   readonly thread: number;
@@ -43,7 +43,7 @@ export interface Executor {
 }
 
 /**
- * How much of a thread's items is done after each of its chunks. The first chunks are large, since large pieces stream best;
+ * The share of a thread's items that is done after each of its chunks. The first chunks are large, since large pieces stream best;
  * the last are small, since threads wait for each other at the end. With more threads, the system more often suspends one in
  * the middle of a chunk while all others wait, so no chunk is larger than a quarter.
  */
@@ -75,10 +75,10 @@ function boundsOf(total: number, threads: number, shares: readonly number[]): nu
   return bounds;
 }
 
-/** How much of a thread's columns is done after each of its chunks: each begins several streams from memory. */
+/** The share of a thread's columns that is done after each of its chunks: each chunk begins several streams from memory. */
 const columnShares = [0.75, 1] as const;
 
-/** The bounds of the chunks of so many columns, in whole blocks of 32 (column-stages.ts). */
+/** The bounds of the chunks of `cols` columns, in whole blocks of 32 (column-stages.ts). */
 export function columnBounds(cols: number, threads: number): readonly number[] {
   const blocks = cols / BLOCK_COLS;
   if (threads === 1) return [0, cols];

@@ -3,6 +3,7 @@
 
 import type { WasmFeatures } from "../../kernels/features.ts";
 import type { DiskUse, ExpertReads } from "../backend.ts";
+import { cpuFeatures } from "./native/isa.ts";
 import type { NativeKernels } from "./native/native.ts";
 
 export interface CpuFacts {
@@ -30,6 +31,7 @@ export function explainCpu(facts: CpuFacts): readonly string[] {
   return [
     `WebAssembly SIMD, ${features.relaxed ? `relaxed (dot4 ${features.dot4})` : "not relaxed"}`,
     nativeText(facts.native),
+    ...featuresText(facts.native),
     ...(facts.pages === undefined ? [] : [facts.pages]),
     threadsText(facts.threads, facts.threadsAsked),
     ...addressesText(facts.isWide, features.memory64),
@@ -71,7 +73,7 @@ function diskText(onDisk: DiskUse | undefined): string[] {
   return lines;
 }
 
-/** How often experts that are read on demand were in memory, for profiles: sentences without a full stop. */
+/** The cache hits of experts that are read on demand, for profiles: sentences without a full stop. */
 export function expertNotes(reads: ExpertReads | undefined): string[] {
   if (!reads || reads.hits + reads.misses === 0) return [];
   const { hits, misses, readBytes, waitMs, guessed, guessedRight } = reads;
@@ -92,6 +94,13 @@ function nativeText(native: NativeKernels | string): string {
   const { name, width } = native.target;
   const without = native.withoutTiles ? ` (no AMX tiles: ${native.withoutTiles})` : "";
   return `matmul kernels: machine code for ${name}, ${width}-byte vectors${without}`;
+}
+
+/** The processor's features that kernels can use, and the choices of --isa. */
+function featuresText(native: NativeKernels | string): string[] {
+  if (typeof native === "string") return [];
+  const { features, isas } = cpuFeatures(native.host);
+  return [`processor: has ${features.join(", ")}; instruction sets (isa): ${isas.join(", ")}`];
 }
 
 function threadsText(threads: number, asked: number): string {

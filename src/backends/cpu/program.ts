@@ -1,7 +1,7 @@
 // The frame of a program. A program is a plan as a list of instructions with addresses: plain data that is sent to every
-// compute thread once. compile.ts makes it, ops/ has the instructions; here is what all instructions share.
+// compute thread once. compile.ts makes it, ops/ has the instructions; here is the part that all instructions share.
 //
-// What changes from batch to batch (tokens, positions, block tables) is in the batch area of the shared memory
+// Data that changes between batches (tokens, positions, block tables) is in the batch area of the shared memory
 // (BatchArea). Addresses are bytes.
 
 import type { KernelTarget } from "../../kernels/target.ts";
@@ -55,7 +55,7 @@ export interface ScaledTable {
   readonly stride: number;
 }
 
-/** A matrix whose rows are read as floats, in whichever layout it has (weights.ts). */
+/** A matrix whose rows are read as floats, in any of its layouts (weights.ts). */
 export type TableRows = { readonly at: number; readonly cols: number; readonly dtype: string } & (
   | { readonly layout: "raw"; readonly rowBytes: number }
   | { readonly layout: "blocks"; readonly rowPanelBytes: number; readonly target: KernelTarget }
@@ -72,7 +72,7 @@ export interface Stage {
   readonly isRest?: boolean;
 }
 
-/** What instructions see of the program that they are part of. */
+/** The program's data that its instructions see. */
 export interface ProgramFrame {
   readonly batch: BatchArea;
   /** i32 area of the team: see team.ts. */

@@ -1,5 +1,5 @@
 // The reference backend: graph/reference.ts with memory around it. One thread, no SIMD, every op and every type. It is opt
-// level 1, and what the conformance suite compares other backends with.
+// level 1, and the conformance suite compares other backends with it.
 
 import { AbortedError, DisposedError, MemoryError } from "../../base/errors.ts";
 import { bytesFor } from "../../dtypes/dtype.ts";
@@ -29,7 +29,7 @@ import {
 } from "../../graph/reference-memory.ts";
 import {
   type Backend,
-  groupRoom,
+  groupCapacity,
   type KvCacheOptions,
   type KvOverflow,
   type MemoryNeed,
@@ -194,7 +194,7 @@ export class ReferenceBackend implements Backend {
 function cacheBytes({ graph }: Plan, kv: KvCacheOptions): number {
   const blocks = kvStates(graph).reduce((sum, state) => {
     return (
-      sum + groupRoom(kv, state.group).blocks * KV_BLOCK_TOKENS * kvStateBytes(state, kv.dtype)
+      sum + groupCapacity(kv, state.group).blocks * KV_BLOCK_TOKENS * kvStateBytes(state, kv.dtype)
     );
   }, 0);
   const floats = recurrentStates(graph).reduce((sum, state) => sum + state.floats, 0);
@@ -208,7 +208,7 @@ function storeRecurrent({ floats }: RecurrentState, { slots = 0 }: KvCacheOption
 
 function storeKv({ kCols, vCols, group }: KvState, kv: KvCacheOptions): StoredKv {
   const { k, v } = kvPair(kv.dtype);
-  const { blocks } = groupRoom(kv, group);
+  const { blocks } = groupCapacity(kv, group);
   const keyStride = bytesFor(k, KV_BLOCK_TOKENS * kCols);
   const valueStride = bytesFor(v, KV_BLOCK_TOKENS * vCols);
   const what = "the KV cache";

@@ -1,7 +1,7 @@
-// Which tensors are not where their layer is: llama.cpp's --override-tensor, --cpu-moe and --n-cpu-moe. A pattern is a regular
-// expression that is searched for in a tensor's name; of several that match, the first counts.
+// Tensors that are not on their layer's device: llama.cpp's --override-tensor, --cpu-moe and --n-cpu-moe. A pattern is a
+// regular expression that is searched for in a tensor's name; of several that match, the first counts.
 //
-// The nodes that read such a tensor are computed where it is (graph/split.ts).
+// The nodes that read such a tensor are computed on its device (graph/split.ts).
 
 import { UsageError } from "../../base/errors.ts";
 import { show } from "../../base/show.ts";
@@ -68,7 +68,7 @@ function expertsOverride(layers: number | "all"): TensorOverride {
   return { pattern: new RegExp(`blk\\.${which}\\.${EXPERTS}`), side: "front", text };
 }
 
-/** Where a weight lies; undefined: where its layer does. */
+/** The side of a weight; undefined: that of its layer. */
 export function overrideOf(
   overrides: readonly TensorOverride[],
 ): (weight: Weight) => Side | undefined {
@@ -89,7 +89,7 @@ export function checkOverrides(overrides: readonly TensorOverride[], { weights }
   }
 }
 
-/** For people: what each pattern has moved. */
+/** For people: the tensors that each pattern has moved. */
 export function overridesText(overrides: readonly TensorOverride[], { weights }: Graph): string[] {
   return overrides.map((override) => {
     const own = weights.filter((weight) => {

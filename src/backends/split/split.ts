@@ -1,13 +1,13 @@
 // The split backend: the first layers of a model on one backend (the host), the last ones and the output on another (the
-// device), and tensors that are placed by name (overrides.ts) where they are wanted. Each has the weights and the cache of its
-// own part. The two take turns, and what the other reads passes through host memory: the residual once per batch, or two values
-// for each layer whose experts are on the host.
+// device), and tensors that are placed by name (overrides.ts) on either. Each has the weights and the cache of its own part.
+// The two compute alternately, and the values that the other reads pass through host memory: the residual once per batch, or
+// two values for each layer whose experts are on the host.
 //
 // It works with any two backends. With everything on one of them it only forwards calls, and the other is disposed of. A
 // model that does not fit is refused with the number of layers that would.
 
+import { memoryText } from "../../base/byte-sizes.ts";
 import { DisposedError, MemoryError } from "../../base/errors.ts";
-import type { KvDType } from "../../dtypes/kv-types.ts";
 import type { Batch } from "../../graph/batch.ts";
 import { kvBlockBytes, slotFloats, weightBytes } from "../../graph/cost.ts";
 import {
@@ -17,6 +17,7 @@ import {
   type OutputName,
   type Weight,
 } from "../../graph/graph.ts";
+import { pieceReader } from "../../graph/hot-neurons.ts";
 import type { Plan } from "../../graph/plan.ts";
 import type {
   Backend,
@@ -27,6 +28,7 @@ import type {
   LayerPlace,
   MemoryNeed,
   MemoryUse,
+  NeuronWeights,
   RunOptions,
   StateTransfer,
   TuningControls,
@@ -34,17 +36,21 @@ import type {
   Widened,
 } from "../backend.ts";
 import { crossFloats } from "../cross-values.ts";
-import { joinProfiles } from "../join-profiles.ts";
+import { joinProfiles, sideProfiles } from "../join-profiles.ts";
 import { sumOfUse, totalBytes } from "../memory-use.ts";
 import {
   canDivide,
+  checkNeurons,
   crossingsText,
   type Division,
   dividePlan,
+  hotText,
+  layersAdvice,
   layersText,
   mostLayers,
   mostThatFit,
 } from "./divide.ts";
+import { type HotOffer, hotOffer } from "./hot-offer.ts";
 import { checkOverrides, overridesText, type TensorOverride } from "./overrides.ts";
 
 export interface SplitOptions {
@@ -52,10 +58,14 @@ export interface SplitOptions {
   readonly device: Backend;
   /** Layers on the device, the output counted as one, as -ngl; "auto": as many as fit its memory. */
   readonly layers: number | "all" | "auto";
+  /** No more than these on the device, however many would fit. */
+  readonly most?: number | undefined;
   /** Tensors that are elsewhere than their layer. */
   readonly overrides?: readonly TensorOverride[];
+  /** The share of the neurons of ReLU networks that is on the device, the first ones; the others are on the host. Default: 0. */
+  readonly hotNeurons?: number | undefined;
   /** Why, for --explain. */
-  readonly notes?: readonly string[];
+  readonly notes?: readonly string[] | undefined;
 }
 
 /** One of the two backends, with the part of the plan that it runs. */
@@ -66,7 +76,7 @@ interface Part {
 
 interface Prepared {
   readonly plan: Plan;
-  readonly kvType: KvDType;
+  readonly kv: KvCacheOptions;
   readonly division: Division;
   /** One or two, in the order in which they compute. */
   readonly parts: readonly Part[];
@@ -78,19 +88,33 @@ export class SplitBackend implements Backend {
   readonly #host: Backend;
   readonly #device: Backend;
   readonly #layers: SplitOptions["layers"];
+  readonly #most: number;
   readonly #overrides: readonly TensorOverride[];
+  readonly #hotNeurons: number;
   readonly #notes: readonly string[];
   /** Divisions of the last plan, by layers on the device. They are kept because backends recognise a layout by its plan. */
   #divided: { plan: Plan; divisions: Map<number, Division> } | undefined;
   #prepared: Prepared | undefined;
+  /** Why "auto" has put nothing on the device. */
+  #whyNone: string | undefined;
   #disposed = false;
 
   /** Owns both backends: dispose() disposes of them. */
-  constructor({ host, device, layers, overrides = [], notes = [] }: SplitOptions) {
+  constructor({
+    host,
+    device,
+    layers,
+    most,
+    overrides = [],
+    hotNeurons = 0,
+    notes = [],
+  }: SplitOptions) {
     this.#host = host;
     this.#device = device;
     this.#layers = layers;
+    this.#most = most ?? Number.POSITIVE_INFINITY;
     this.#overrides = overrides;
+    this.#hotNeurons = hotNeurons;
     this.#notes = notes;
   }
 
@@ -116,12 +140,17 @@ export class SplitBackend implements Backend {
   }
 
   get tokenTile(): number | undefined {
-    const isOnDevice = this.#layers === "all" && this.#overrides.length === 0;
+    const isOnDevice = this.#layers === "all" && !this.#isCut;
     return isOnDevice ? this.#device.tokenTile : this.#host.tokenTile;
   }
 
+  /** Whether layers are divided. */
+  get #isCut(): boolean {
+    return this.#overrides.length > 0 || this.#hotNeurons > 0;
+  }
+
   get #isOnHost(): boolean {
-    return this.#layers === 0 && this.#overrides.length === 0;
+    return this.#layers === 0 && !this.#isCut;
   }
 
   get sameBitsTokens(): number {
@@ -129,7 +158,7 @@ export class SplitBackend implements Backend {
   }
 
   /**
-   * Both must support an op, since its backend is not known yet. With tensors by name, the host computes what the device does not,
+   * Both must support an op, since its backend is not known yet. With tensors by name, the host computes the ops that the device does not,
    * unless it reads state.
    */
   supports(node: GraphNode): true | string {
@@ -156,20 +185,44 @@ export class SplitBackend implements Backend {
       : asCount(this.#layers as number | "all", plan);
     try {
       await this.#prepareWith(plan, kv, wanted);
+      if (isAuto && wanted === 0 && this.#most > 0)
+        this.#whyNone = this.#noneByArithmetic(plan, kv);
     } catch (error) {
-      // measure() relies on what the device reports; the memory it really has shows only now.
+      // measure() relies on the device's report; the memory it really has shows only now.
       if (!(error instanceof MemoryError) || wanted === 0) throw error;
       const fitting = await this.#mostByTrying(plan, kv, wanted - 1);
       if (!isAuto) throw new MemoryError(`${error.message}. ${advice(fitting, plan)}`);
       await this.#prepareWith(plan, kv, fitting);
+      if (fitting === 0) this.#whyNone = error.message;
     }
+  }
+
+  warnings(): readonly string[] {
+    if (this.#whyNone === undefined) return [];
+    return [
+      `gpuLayers: auto: not even the output fits the GPU's memory, so the processor computes all layers (${this.#whyNone})`,
+    ];
+  }
+
+  #noneByArithmetic(plan: Plan, kv: KvCacheOptions): string | undefined {
+    const least = candidates(plan)[0];
+    const part = least === undefined ? undefined : this.#divide(plan, least).device;
+    if (!part) return undefined;
+    const need = measured(this.#device, part, kv);
+    return need.refusal ?? shortage(need, this.#device, plan, least!);
   }
 
   async upload(weight: Weight, read: WeightReader): Promise<void> {
     // With tied embeddings, both parts need the same weight.
-    for (const { backend, plan } of this.#ready().parts) {
-      const isUsed = plan.graph.weights.some(({ name }) => name === weight.name);
-      if (isUsed) await backend.upload(weight, read);
+    const { parts, division } = this.#ready();
+    for (const { backend, plan } of parts) {
+      const isUsed = ({ name }: Weight) => plan.graph.weights.some((own) => own.name === name);
+      if (isUsed(weight)) await backend.upload(weight, read);
+      for (const piece of division.neurons?.pieces.get(weight.name) ?? []) {
+        if (isUsed(piece.weight)) {
+          await backend.upload(piece.weight, pieceReader(weight, piece, read));
+        }
+      }
     }
   }
 
@@ -182,9 +235,31 @@ export class SplitBackend implements Backend {
   async #runBoth(batch: Batch, options: RunOptions): Promise<void> {
     const { stream, division } = this.#ready();
     const own: RunOptions = { ...options, input: stream, output: stream };
-    for (const { side, section } of division.turns) {
+    const beside = division.neurons && { ...own };
+    const { turns } = division;
+    for (let i = 0; i < turns.length; i++) {
+      const { side, section } = turns[i]!;
       own.section = section;
-      await (side === "front" ? this.#host : this.#device).run(batch, own);
+      const run = (side === "front" ? this.#host : this.#device).run(batch, own);
+      const next = turns[i + 1];
+      // A tap sees the values in their order.
+      if (!next?.isBeside || !beside || options.tap) await run;
+      else {
+        beside.section = next.section;
+        await this.#runBeside(run, batch, beside);
+        i++;
+      }
+    }
+  }
+
+  /** The host computes a section while the device computes another. */
+  async #runBeside(other: Promise<void> | void, batch: Batch, options: RunOptions): Promise<void> {
+    other?.catch(() => {}); // it is awaited below, perhaps long after it has failed
+    try {
+      await this.#host.run(batch, options);
+    } finally {
+      // Both end, even if one fails.
+      await other;
     }
   }
 
@@ -194,7 +269,8 @@ export class SplitBackend implements Backend {
     return part!.backend.read(output, row, target);
   }
 
-  // Of what only some backends have, all that one backend alone has: with both, the host takes part in every batch.
+  // Functions that only some backends have: all of one backend's, if it computes alone; with both, the host takes part
+  // in every batch.
 
   get computesApart(): boolean {
     return this.#only?.computesApart ?? false;
@@ -216,8 +292,8 @@ export class SplitBackend implements Backend {
     return this.#only?.wasAhead ?? false;
   }
 
-  flight(): { readonly submitted: number; readonly dropped: number } {
-    return this.#only?.flight?.() ?? { submitted: 0, dropped: 0 };
+  lookahead(): { readonly submitted: number; readonly dropped: number } {
+    return this.#only?.lookahead?.() ?? { submitted: 0, dropped: 0 };
   }
 
   widened(): Widened | undefined {
@@ -229,7 +305,7 @@ export class SplitBackend implements Backend {
   }
 
   kvOverflow(): KvOverflow | undefined {
-    // Each forgets what it is asked for.
+    // Each forgets its overflow when it is asked.
     const found = this.#inUse.map((backend) => backend.kvOverflow?.());
     return found.find((one) => one !== undefined);
   }
@@ -249,13 +325,13 @@ export class SplitBackend implements Backend {
   }
 
   get transfer(): StateTransfer | undefined {
-    const { parts, kvType } = this.#ready();
+    const { parts, kv } = this.#ready();
     const own = parts.map(({ backend, plan }) => ({ transfer: backend.transfer, plan }));
     if (own.some(({ transfer }) => !transfer)) return undefined;
     const blockOf = (group: number, bytes: Uint8Array) => {
       let at = 0;
       return own.map(({ transfer, plan }) => {
-        const size = kvBlockBytes(plan.graph, group, kvType);
+        const size = kvBlockBytes(plan.graph, group, kv.dtype);
         at += size;
         return { transfer: transfer!, piece: bytes.subarray(at - size, at) };
       });
@@ -297,15 +373,15 @@ export class SplitBackend implements Backend {
     }
   }
 
-  async warmUp(contextSize: number): Promise<void> {
-    for (const { backend } of this.#ready().parts) await backend.warmUp?.(contextSize);
+  async warmUp(contextSize: number, onlyLargest?: boolean): Promise<void> {
+    for (const { backend } of this.#ready().parts) await backend.warmUp?.(contextSize, onlyLargest);
   }
 
   memory(): MemoryUse {
     return this.#inUse.map((backend) => backend.memory()).reduce(sumOfUse);
   }
 
-  /** Where each layer is computed; known once prepared. */
+  /** The device of each layer; known once prepared. */
   placement(): readonly LayerPlace[] {
     const { parts, plan } = this.#ready();
     const outputs = Object.keys(plan.graph.outputs).length;
@@ -327,6 +403,26 @@ export class SplitBackend implements Backend {
     });
   }
 
+  /** The host's: a device reads all neurons. */
+  neurons(): NeuronWeights | undefined {
+    return this.#ready().division.host && this.#host.neurons?.();
+  }
+
+  /**
+   * Hot neurons in the memory that the device's layers take, if the share `zeros` of all neurons is zero; undefined: there can be
+   * none.
+   */
+  async hotOffer(zeros: number): Promise<HotOffer | undefined> {
+    const { plan, kv, division } = this.#ready();
+    if (!division.device || this.#isCut) return undefined;
+    const most = totalBytes(measured(this.#device, division.device, kv));
+    const leavable = this.neurons()?.bytes ?? 0;
+    return await hotOffer(plan, division, { zeros, leavable }, (part) => {
+      const need = measured(this.#device, part, kv);
+      return need.refusal === undefined && totalBytes(need) <= most;
+    });
+  }
+
   parts(): readonly Graph[] {
     return this.#ready().parts.map(({ plan }) => plan.graph);
   }
@@ -340,6 +436,7 @@ export class SplitBackend implements Backend {
       ...this.#notes,
       `on ${this.#device.name}: ${layersText(division.deviceLayers, plan)}; on ${this.#host.name}: the rest`,
       ...overridesText(this.#overrides, plan.graph),
+      ...hotText(division, this.#device.name),
       ...this.#refusedText(plan),
       ...(division.turns.length > 2 ? [crossingsText(division)] : []),
       ...parts.flatMap(({ backend }) =>
@@ -348,7 +445,7 @@ export class SplitBackend implements Backend {
     ];
   }
 
-  /** What the host computes because the device does not. */
+  /** The ops that the host computes because the device does not. */
   #refusedText({ graph }: Plan): string[] {
     if (this.#overrides.length === 0) return [];
     const refused = graph.nodes.filter((node) => this.#device.supports(node) !== true);
@@ -358,9 +455,9 @@ export class SplitBackend implements Backend {
   }
 
   profile(): BackendProfile | undefined {
-    const [first, second] = this.#inUse.map((backend) => backend.profile?.());
-    if (this.#only) return first;
-    return first && second && joinProfiles(this.name, first, second);
+    if (this.#only) return this.#only.profile?.();
+    const sides = sideProfiles(this.#inUse);
+    return sides && joinProfiles(this.name, sides);
   }
 
   resetProfile(): void {
@@ -390,6 +487,10 @@ export class SplitBackend implements Backend {
   async #prepareWith(plan: Plan, kv: KvCacheOptions, layers: number): Promise<void> {
     const division = this.#divide(plan, layers);
     const { host, device } = division;
+    const helping = host && optionalBytes(measured(this.#host, host, kv));
+    if (helping && device && !this.#hasCapacityFor(helping, measured(this.#device, device, kv))) {
+      this.#host.forgo?.(`the GPU has no memory for it beside ${layersText(layers, plan)}`);
+    }
     // The device first: it is the one that may run out of memory.
     if (device) await this.#device.prepare(device, kv);
     if (host) await this.#host.prepare(host, kv);
@@ -399,7 +500,7 @@ export class SplitBackend implements Backend {
     const floats = given.map(({ gives }) => crossFloats(gives, plan.limits));
     this.#prepared = {
       plan,
-      kvType: kv.dtype,
+      kv,
       division,
       parts: [
         ...(host ? [{ backend: this.#host, plan: host }] : []),
@@ -413,16 +514,23 @@ export class SplitBackend implements Backend {
   #divide(plan: Plan, layers: number): Division {
     if (this.#divided?.plan !== plan) {
       checkOverrides(this.#overrides, plan.graph);
+      if (this.#hotNeurons > 0) checkNeurons(this.#hotNeurons, plan.graph);
       this.#divided = { plan, divisions: new Map() };
     }
     const { divisions } = this.#divided;
     const refuses = (node: GraphNode) => this.#device.supports(node) !== true;
-    const division = divisions.get(layers) ?? dividePlan(plan, layers, this.#overrides, refuses);
+    const division =
+      divisions.get(layers) ??
+      dividePlan(plan, layers, {
+        overrides: this.#overrides,
+        hotNeurons: this.#hotNeurons,
+        refuses,
+      });
     divisions.set(layers, division);
     return division;
   }
 
-  /** The need of both together; the refusal of a part that does not fit says how many layers would. */
+  /** The need of both together; the refusal of a part that does not fit names the number of layers that would. */
   #need(plan: Plan, kv: KvCacheOptions, layers: number): MemoryNeed {
     const { host, device } = this.#divide(plan, layers);
     const needs: MemoryNeed[] = [];
@@ -438,17 +546,32 @@ export class SplitBackend implements Backend {
         return { ...need, refusal: `${refusal}.${next}` };
       }
     }
-    return needs.reduce((a, b) => ({
+    const [first] = needs;
+    const helping = optionalBytes(first!);
+    const all = needs.reduce((a, b) => ({
       ...sumOfUse(a, b),
       limitBytes: a.limitBytes + b.limitBytes,
       deviceBytes: (a.deviceBytes ?? 0) + (b.deviceBytes ?? 0),
     }));
+    if (helping === 0 || (needs[1] && !this.#hasCapacityFor(helping, needs[1]))) return all;
+    // The host's memory is not needed for it.
+    const { optional } = first!;
+    return {
+      ...all,
+      ...sumOfUse(all, optional!),
+      limitBytes: all.limitBytes + helping,
+      deviceBytes: (all.deviceBytes ?? 0) + helping,
+    };
+  }
+
+  /** Whether the device has room for the host's optional device memory (`helping` bytes), beside its own part. */
+  #hasCapacityFor(helping: number, device: MemoryNeed): boolean {
+    return totalBytes(device) + helping <= device.limitBytes;
   }
 
   /** The most layers that fit by measure(). */
   #mostByArithmetic(plan: Plan, kv: KvCacheOptions): number {
-    for (let layers = mostLayers(plan); layers > 0; layers--) {
-      if (!canDivide(plan, layers)) continue;
+    for (const layers of candidates(plan, this.#most).reverse()) {
       const need = measured(this.#device, this.#divide(plan, layers).device!, kv);
       if (need.refusal === undefined && totalBytes(need) <= need.limitBytes) return layers;
     }
@@ -459,10 +582,12 @@ export class SplitBackend implements Backend {
   async #mostByTrying(plan: Plan, kv: KvCacheOptions, limit: number): Promise<number> {
     const device = this.#device;
     if (!device.fits) return 0;
-    return await mostThatFit(limit, async (layers) => {
-      const fits = (count: number) => device.fits!(this.#divide(plan, count).device!, kv);
-      return canDivide(plan, layers) && (await fits(layers));
-    });
+    const counts = candidates(plan, limit);
+    const found = await mostThatFit(
+      counts.length,
+      async (nth) => await device.fits!(this.#divide(plan, counts[nth - 1]!).device!, kv),
+    );
+    return counts[found - 1] ?? 0;
   }
 
   /** The backends that compute: both, until that is decided. */
@@ -489,6 +614,16 @@ function asCount(layers: number | "all", plan: Plan): number {
   return layers === "all" ? mostLayers(plan) : Math.min(layers, mostLayers(plan));
 }
 
+/** Numbers of layers that the device may have, but for none. */
+function candidates(plan: Plan, most: number = mostLayers(plan)): number[] {
+  const all = Array.from({ length: Math.min(most, mostLayers(plan)) }, (_, i) => i + 1);
+  return all.filter((layers) => canDivide(plan, layers));
+}
+
+function optionalBytes({ optional }: MemoryNeed): number {
+  return optional ? totalBytes(optional) : 0;
+}
+
 /** measure(), with a MemoryError turned into a refusal. */
 function measured(backend: Backend, plan: Plan, kv: KvCacheOptions): MemoryNeed {
   try {
@@ -508,16 +643,9 @@ function shortage(
 ): string | undefined {
   if (totalBytes(need) <= need.limitBytes) return undefined;
   const { weightBytes, kvBytes, workBytes } = need;
-  return `${layersText(layers, plan)} need ${sizeText(totalBytes(need))} on "${name}" (weights ${sizeText(weightBytes)}, KV cache ${sizeText(kvBytes)}, working memory ${sizeText(workBytes)}), which has ${sizeText(need.limitBytes)}`;
+  return `${layersText(layers, plan)} need ${memoryText(totalBytes(need))} on "${name}" (weights ${memoryText(weightBytes)}, KV cache ${memoryText(kvBytes)}, working memory ${memoryText(workBytes)}), which has ${memoryText(need.limitBytes)}`;
 }
 
 function advice(fitting: number, plan: Plan): string {
-  if (fitting === 0) return "Not even the output would fit: use gpuLayers 0, the processor";
-  return `${fitting} of its ${mostLayers(plan)} layers would fit (${layersText(fitting, plan)}): use gpuLayers ${fitting} or auto`;
-}
-
-function sizeText(bytes: number): string {
-  return bytes < 2 ** 30
-    ? `${(bytes / 2 ** 20).toFixed(1)} MiB`
-    : `${(bytes / 2 ** 30).toFixed(2)} GiB`;
+  return layersAdvice(fitting, mostLayers(plan), layersText(fitting, plan));
 }

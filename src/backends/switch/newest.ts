@@ -1,8 +1,8 @@
-// Which of two backends has the newest contents of each cache block and each slot of recurrent state. Only what the batch to come
-// reads and the side that runs it lacks is copied.
+// Tells which of two backends has the newest contents of each cache block and each slot of recurrent state. Only blocks and slots
+// that the next batch reads and the side that runs it lacks are copied.
 //
-// A block is written by one side at a time: tokens are appended to it after the side has got what is in it already, so that the
-// rows before them are right on that side, and what the other side has of the block is old from then on.
+// A block is written by one side at a time: tokens are appended to it after the side has its earlier rows, so that the
+// rows before them are right on that side, and the other side's copy of the block is old from then on.
 
 import {
   type Batch,
@@ -23,7 +23,7 @@ export interface NewestOptions {
   readonly slots: number;
 }
 
-/** Asks for what a side lacks: a block of a group, or a slot. */
+/** Asks for contents that a side lacks: a block of a group, or a slot. */
 export interface Missing {
   block(group: number, block: number): void;
   slot(slot: number): void;
@@ -69,7 +69,7 @@ export class Newest {
     this.#slots[slots.from]! |= bit;
   }
 
-  /** What the batch writes is only on `side` from now on. */
+  /** From now on, the rows that the batch writes are only on `side`. */
   written(batch: Batch, side: Side): void {
     const bit = 1 << side;
     for (let t = 0; t < batch.tokenCount; ) {
@@ -104,14 +104,14 @@ export class Newest {
     this.#slots[slot] = 1 << side;
   }
 
-  /** A block was copied on both sides: what was old stays old. */
+  /** A block was copied on both sides: old contents stay old. */
   copied(group: number, from: number, to: number): void {
     this.#blocks[group]![to] = this.#blocks[group]![from]!;
   }
 }
 
 /** The last token of token t's sequence. */
-function lastOf(batch: Batch, t: number): number {
+export function lastOf(batch: Batch, t: number): number {
   let last = t;
   while (last + 1 < batch.tokenCount && batch.sequences[last + 1] === batch.sequences[t]) last++;
   return last;

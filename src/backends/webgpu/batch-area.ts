@@ -47,16 +47,19 @@ export interface BatchLayout {
   /** Tokens of each token's sequence after the batch; undefined: no kernel reads them. */
   readonly lengths: number | undefined;
   readonly angles: readonly AngleArea[];
-  /** [sequence][4]: its first row, and the places of its recurrent state to read and to write; 0: there is none. */
+  /** [sequence][4]: its first row, and the slots of its recurrent state to read and to write; 0: there is none. */
   readonly segments: number;
   /** By group of KV states: [sequence][tableLength]; last, because most batches have few sequences. */
   readonly groups: readonly number[];
   /** By index in Graph.states: the tables of its group; 0 for a state without one. */
   readonly tables: readonly number[];
   readonly tableLength: number;
-  /** [output][DRAW_WORDS]: how many of its best logits are read, and how the next token is drawn (wgsl/best-logits.ts). */
+  /**
+   * [output][DRAW_WORDS]: the number of its best logits that are read, and the parameters for drawing the next token
+   * (wgsl/best-logits.ts).
+   */
   readonly draws: number;
-  /** [output][DRAWN_WORDS]: tokens that the GPU drew in flight, by position modulo that. */
+  /** [output][DRAWN_WORDS]: tokens that the GPU drew submitted ahead, by position modulo that. */
   readonly drawn: number;
   /** [adjusted token of any output][ADJUSTED_WORDS], one output after the other. */
   readonly adjusted: number;
@@ -90,7 +93,8 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
   const outputRows = take(maxOutputs);
   const lengths = isBidirectional(graph) ? take(maxTokens) : undefined;
   const drawn = take(maxOutputs * DRAWN_WORDS);
-  // From here on, what changes from a batch to one that follows it in flight; before it the tokens, which the GPU draws.
+  // From here on, words that change from a batch to one that follows it submitted ahead; before it the tokens, which the GPU
+  // draws.
   const draws = take(maxOutputs * DRAW_WORDS);
   const positions = take(maxTokens);
   const angles: AngleArea[] = [];
@@ -113,16 +117,16 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
 export const SEGMENT_WORDS = 4;
 
 /**
- * Words of an output in BatchLayout.draws: how many logits, top-k (0: no token is drawn), temperature, top-p, ln(min-p), a random number; of
- * its adjusted tokens the place of the first, how many are listed, and how many more the GPU drew last; and the penalties repeat,
- * frequency and presence (NextAdjustment).
+ * Words of an output in BatchLayout.draws: the number of logits, top-k (0: no token is drawn), temperature, top-p, ln(min-p), a random
+ * number; of its adjusted tokens the index of the first, the number that is listed, and the number that the GPU drew last; and the penalties
+ * repeat, frequency and presence (NextAdjustment).
  */
 export const DRAW_WORDS = 12;
 
 /** Words of an adjusted token: id, occurrences, and its bias. */
 export const ADJUSTED_WORDS = 3;
 
-/** Tokens of a sequence that are kept on the GPU; more than can be in flight. */
+/** Tokens of a sequence that are kept on the GPU; more than can be submitted ahead. */
 export const DRAWN_WORDS = 8;
 
 /** As many of the best logits as there can be. */
@@ -221,8 +225,8 @@ export class BatchArea {
   }
 
   /**
-   * The same for the batch that comes so many after this one, with the next tokens of the same sequences, which the GPU has drawn
-   * itself. What does not change from one to the next is there already.
+   * The same for the batch that comes `ahead` batches after this one, with the next tokens of the same sequences, which the GPU
+   * has drawn itself. Words that stay the same are there already.
    */
   fillAhead(batch: Batch, ahead: number): readonly WordRange[] {
     const { draws, positions, groups, tableLength, angles, segments } = this.#layout;
@@ -277,7 +281,10 @@ export class BatchArea {
       : [[adjusted, adjusted + this.#adjustedCount * ADJUSTED_WORDS]];
   }
 
-  /** The adjusted tokens of an output, behind those of the one before. `unknown`: room for so many that the GPU draws. */
+  /**
+   * The adjusted tokens of an output, behind those of the one before. `unknown`: room for this many tokens that the GPU
+   * draws.
+   */
   #fillAdjusted(row: number, list: AdjustedList | undefined, unknown: number): void {
     const words = this.#words;
     const at = this.#layout.draws + row * DRAW_WORDS;
@@ -294,7 +301,7 @@ export class BatchArea {
     this.#adjustedCount += count + unknown;
   }
 
-  /** How the tokens after the batch that comes so many after this one are drawn. */
+  /** The parameters for drawing the tokens after the batch that comes `ahead` batches after this one. */
   #fillDraws(batch: Batch, ahead: number): void {
     const { draws } = this.#layout;
     const floats = this.#floats;
@@ -344,7 +351,7 @@ export class BatchArea {
     this.#words[at + 2] = this.#places.placeOf(slots?.to ?? NO_SLOT);
   }
 
-  /** The same for a batch in flight, which has a token of each sequence. */
+  /** The same for a batch submitted ahead, which has a token of each sequence. */
   #fillSegmentAhead(sequence: number, { slots }: BatchSequence): void {
     const at = this.#layout.segments + sequence * SEGMENT_WORDS;
     const { from, to } = this.#places.fly(sequence, slots!.to);
@@ -403,7 +410,7 @@ function hasDraws({ draws, outputCount }: Batch): boolean {
 /** Words between two ranges that are written again with them: each range is a copy of its own for the GPU, and waits for the one before. */
 const MOST_BETWEEN = 4096;
 
-/** Ranges in order, as few as it takes. What lies between them is as the GPU has it. */
+/** Ranges in order, as few as possible. The words between them are the GPU's already. */
 function joined(ranges: readonly WordRange[]): WordRange[] {
   const all: [from: number, to: number][] = [];
   for (const [from, to] of ranges) {

@@ -1,5 +1,5 @@
-// Runs batches of a model that is on the GPU: writes the batch area, submits the commands of a program, in flight where it can be, and waits for what comes back. With a
-// tap, one node after the other. webgpu.ts is the backend around it.
+// Runs batches of a model that is on the GPU: writes the batch area, submits the commands of a program, submitted ahead if possible, and waits for the results. With
+// a tap, one node after the other. webgpu.ts is the backend around it.
 
 import { AbortedError } from "../../base/errors.ts";
 import type { Batch, RowCounts } from "../../graph/batch.ts";
@@ -11,7 +11,7 @@ import type { GpuDevice } from "./device.ts";
 import type { Prepared } from "./prepared.ts";
 import { encodePart, type Program, runsIn, type Step } from "./program.ts";
 import { resultsOf } from "./results.ts";
-import { pairRoom } from "./wgsl/best-logits.ts";
+import { pairCapacity } from "./wgsl/best-logits.ts";
 
 /** Batches with more tokens are prompts, most likely. */
 const MOST_USERS = 64;
@@ -25,7 +25,7 @@ interface Programs {
 }
 
 export class BatchRunner {
-  /** Whether the last batch was in flight when it was asked for. */
+  /** Whether the last batch was submitted ahead when it was asked for. */
   wasAhead = false;
   readonly #gpu: GpuDevice;
   readonly #ready: () => Prepared;
@@ -37,7 +37,7 @@ export class BatchRunner {
     this.#programs = programs;
   }
 
-  /** Only writes what a batch needs. */
+  /** Only writes the data of a batch. */
   write(batch: Batch): void {
     const prepared = this.#ready();
     this.#writeRanges(prepared.area.fill(batch), prepared);
@@ -47,26 +47,27 @@ export class BatchRunner {
     const { tap, stop, section = 0, input, output, phase = "prompt" } = options;
     const prepared = this.#ready();
     if (stop?.()) throw new AbortedError("the batch");
-    const { layout, commands, out, flight } = prepared;
+    const { layout, commands, out, lookahead } = prepared;
     const { graph } = layout.plan;
     // Without logits the last norm, which is fused with the output matrix, must be computed alone. Such a batch is not timed.
     const isWhole = batch.wantsLogits;
     const program = isWhole ? prepared.program : await this.#programs.nodeByNode();
     const times = isWhole && !tap ? prepared.times : undefined;
     const isTimed = times?.begin(batch, phase, section);
-    // What the host does between a layer's router and its experts is no part of a pass.
-    const isRecorded = isTimed && layout.experts.length === 0;
+    // The host's work between a layer's router and its experts is no part of a pass.
+    const stream = prepared.stream?.weights;
+    const isRecorded = isTimed && layout.experts.length === 0 && !stream;
     const counts = batch.counts();
     // A profile and a tap show values: they read all logits.
     const isLast = section === sectionsOf(graph).length - 1;
     const isFree = isLast && isWhole && !tap && !isRecorded && program.best.length > 0;
     out.best.begin(isFree && batch.wholeCount < batch.outputCount);
     const isBest = out.best.areThere;
-    this.wasAhead = flight.take(batch, () => isBest && prepared.area.hasBlocks(batch));
-    const canFly = isBest && !times && program.flies;
-    if (canFly && this.#fly(batch, prepared, counts)) {
+    this.wasAhead = lookahead.take(batch, () => isBest && prepared.area.hasBlocks(batch));
+    const mayLookAhead = isBest && !times && program.looksAhead;
+    if (mayLookAhead && this.#lookAhead(batch, prepared, counts)) {
       options.meanwhile?.();
-      await out.flown(batch, flight, program.exchange !== undefined);
+      await out.takeAhead(batch, lookahead, program.exchange !== undefined);
       if (stop?.()) throw new AbortedError("the batch");
       return;
     }
@@ -78,7 +79,14 @@ export class BatchRunner {
       queue.submit([commands.results(counts, resultsOf(graph, section))]);
     } else {
       if (isRecorded) queue.submit([commands.recorded(times!, counts, section)]);
-      else for (const step of program.steps[section]!) await this.#runStep(program, step, counts);
+      else {
+        for (const step of program.steps[section]!) {
+          await this.#bring(step);
+          if (stream && stop?.()) throw new AbortedError("the batch");
+          await this.#runStep(program, step, counts);
+          if (step.unit !== undefined) stream!.done(step.unit);
+        }
+      }
       if (isBest && batch.wholeCount > 0) {
         const { logits } = graph.outputs;
         queue.submit([
@@ -86,19 +94,28 @@ export class BatchRunner {
             counts,
             batch.wholeRows,
             logits!,
-            pairRoom(prepared.area.adjustedCount, counts.logits),
+            pairCapacity(prepared.area.adjustedCount, counts.logits),
           ),
         ]);
       }
       options.meanwhile?.();
     }
-    // A tap's program, one without logits, and what a profile records have no layer kernels.
+    // A tap's program, one without logits, and a recorded one have no layer kernels.
     const mayFail = !tap && isWhole && !isRecorded && program.exchange !== undefined;
     if (isBest)
-      await out.bestAndWhole(batch, pairRoom(prepared.area.adjustedCount, counts.logits), mayFail);
+      await out.bestAndWhole(
+        batch,
+        pairCapacity(prepared.area.adjustedCount, counts.logits),
+        mayFail,
+      );
     else await out.section(section, counts, output, mayFail);
     await times?.end(section);
     if (stop?.()) throw new AbortedError("the batch");
+  }
+
+  /** Waits until the matrices that a step reads are on their way. */
+  async #bring({ unit }: Step): Promise<void> {
+    if (unit !== undefined) await this.#ready().stream!.weights.ready(unit);
   }
 
   /** Submits a step; before one of experts, it waits for their routes. */
@@ -111,7 +128,7 @@ export class BatchRunner {
     const copies = isBest
       ? ({
           what: "best",
-          pairs: pairRoom(prepared.area.adjustedCount, counts.logits),
+          pairs: pairCapacity(prepared.area.adjustedCount, counts.logits),
           isOne: prepared.area.isOne,
         } as const)
       : copiesAll;
@@ -128,36 +145,37 @@ export class BatchRunner {
     if (step.experts) {
       experts.compute(step.experts, routes, counts[step.experts.routes.rows]!, submit);
     } else submit();
+    if (step.unit !== undefined) return;
     // A batch of as many users will probably follow: its commands are encoded while this one is computed.
     if (counts.tokens <= MOST_USERS) {
       commands.prepare(current, counts, step, copies);
     }
   }
 
-  /** Submits a batch, unless it is in flight, and those behind it that may be. False: none may, and nothing was done. */
-  #fly(batch: Batch, prepared: Prepared, counts: RowCounts): boolean {
-    const { flight, area, program, commands, buffers } = prepared;
-    const room = flight.roomFor(batch);
+  /** Submits a batch, unless it is submitted ahead, and those behind it that may be. False: none may, and nothing was done. */
+  #lookAhead(batch: Batch, prepared: Prepared, counts: RowCounts): boolean {
+    const { lookahead, area, program, commands, buffers } = prepared;
+    const room = lookahead.capacityFor(batch);
     if (!this.wasAhead && room === 0) return false;
     const { queue } = this.#gpu.device;
     const step = program.steps[0]![0]!;
     const submit = (index: number): void => {
       const { isOne } = area;
-      const copies = { what: buffers.flight[index]!, pairs: flight.lastPairs, isOne };
+      const copies = { what: buffers.lookahead[index]!, pairs: lookahead.lastPairs, isOne };
       for (const piece of commands.take(program, counts, step, copies)) queue.submit([piece]);
     };
     if (!this.wasAhead) {
       this.#writeRanges(area.fill(batch, true), prepared);
-      submit(flight.begin(batch, pairRoom(area.adjustedCount, counts.logits)));
+      submit(lookahead.begin(batch, pairCapacity(area.adjustedCount, counts.logits)));
     }
-    while (flight.ahead < room) {
-      const ahead = flight.ahead + 1;
+    while (lookahead.ahead < room) {
+      const ahead = lookahead.ahead + 1;
       this.#writeRanges(area.fillAhead(batch, ahead), prepared);
-      submit(flight.add(pairRoom(area.adjustedCount, counts.logits)));
+      submit(lookahead.add(pairCapacity(area.adjustedCount, counts.logits)));
     }
     // Encoded while the GPU computes.
     const { isOne } = area;
-    const copies = { what: buffers.flight[flight.next]!, pairs: flight.lastPairs, isOne };
+    const copies = { what: buffers.lookahead[lookahead.next]!, pairs: lookahead.lastPairs, isOne };
     commands.prepare(program, counts, step, copies);
     return true;
   }
@@ -192,6 +210,9 @@ export class BatchRunner {
     for (let i = ends[section - 1] ?? 0; i < ends[section]!; i++) {
       const step = steps[section]!.find(({ from, experts }) => experts && from === i);
       if (step) await this.#runExperts(program, step, counts);
+      const layer = steps[section]!.find(({ from, unit }) => unit !== undefined && from === i);
+      if (layer) await this.#bring(layer);
+      const last = steps[section]!.find(({ to, unit }) => unit !== undefined && to === i + 1);
       const { nodes, dispatches } = this.#programs.overCache(program).parts[i]!;
       const isDone = steps[section]!.some((s) => s.experts && s.from <= i && i < s.to);
       const node = nodes[0]!;
@@ -201,10 +222,12 @@ export class BatchRunner {
       pass.end();
       if (!node.out) {
         this.#gpu.device.queue.submit([commands.finish()]);
+        if (last) prepared.stream!.weights.done(last.unit!);
         continue;
       }
       const data = new Float32Array(counts[node.out.rows]! * node.out.cols);
       await prepared.out.value(commands, node.out, 0, data.length, data);
+      if (last) prepared.stream!.weights.done(last.unit!);
       tap(
         node.out,
         data,
@@ -215,7 +238,7 @@ export class BatchRunner {
     }
   }
 
-  /** All passes over the experts of a range; what they read and wrote stays until their end. */
+  /** All passes over the experts of a range; the values that they read and write stay until their end. */
   async #runExperts(program: Program, step: Step, counts: RowCounts): Promise<void> {
     const { commands } = this.#ready();
     this.#gpu.device.queue.submit([commands.results(counts, [step.experts!.routes])]);

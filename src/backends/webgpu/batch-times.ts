@@ -49,7 +49,7 @@ export class BatchTimes {
   /** The parts of the running batch that are timed, in the order of their queries. */
   #asked: number[] = [];
   #isRecorded = false;
-  /** When the other part of a split graph began, and what its sections took of this batch. */
+  /** The time at which the other part of a split graph began, and the time of its sections in this batch. */
   #paused = 0;
   #elsewhereMs = 0;
 
@@ -63,7 +63,7 @@ export class BatchTimes {
     this.#phases = this.#empty();
   }
 
-  /** Continues with the same program over other buffers; what was recorded stays. */
+  /** Continues with the same program over other buffers; records stay. */
   follow(program: Program): void {
     this.#program = program;
   }
@@ -146,6 +146,7 @@ export class BatchTimes {
       events: this.#queries ? [this.#lastEvents()] : [],
       packMs: 0,
       worker: "GPU",
+      log: this.#calls.logged(),
       calls: this.#calls.records().map((call) => ({ ...call, by: "webgpu" })),
       notes: this.#notes(),
     };

@@ -10,10 +10,10 @@ export class BestRows {
   readonly #ids: Int32Array; // the same memory
   /** 1: all logits of the row were read as well. */
   readonly #wholeRows: Uint8Array;
-  /** How many of the row were looked for. */
+  /** The number of logits of the row that were looked for. */
   readonly #counts: Uint8Array;
   #areThere = false;
-  /** Where pairs begin. */
+  /** The start of the pairs. */
   #behind = 0;
 
   /** @param rows of the largest batch. */
@@ -59,14 +59,14 @@ export class BestRows {
     return true;
   }
 
-  /** `at`: the place of the first pair, and their numbers. */
+  /** `at`: the word with the index of the first pair, then the word with their numbers. */
   #readAdjusted(at: number, target: AdjustedLogits): void {
     const [known, unknown] = [this.#ids[at + 1]! & 0xffff, this.#ids[at + 1]! >>> 16];
     let from = this.#behind + 2 * this.#ids[at]!;
     target.count = 0;
     for (let i = 0; i < known + unknown; i++, from += 2) {
       const id = this.#ids[from + 1]!;
-      // What the GPU drew may be among them already.
+      // A token that the GPU drew may be among them already.
       if (i >= known && target.ids.subarray(0, target.count).includes(id)) continue;
       target.ids[target.count] = id;
       target.logits[target.count++] = this.#logits[from]!;

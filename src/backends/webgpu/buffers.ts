@@ -1,6 +1,7 @@
 // The GPU memory of one loaded model: weights, plan slots, KV cache, batch data and the buffer that results are read through.
-// All of it is allocated once; an out-of-memory error says how much was needed and how much was there.
+// All of it is allocated once; an out-of-memory error gives the needed and the available memory.
 
+import { memoryText } from "../../base/byte-sizes.ts";
 import { MemoryError } from "../../base/errors.ts";
 import type { DType } from "../../dtypes/dtype.ts";
 import { kvPair } from "../../dtypes/kv-types.ts";
@@ -15,7 +16,7 @@ import {
   type Weight,
 } from "../../graph/graph.ts";
 import { mostRows, type Plan, type PlanLimits } from "../../graph/plan.ts";
-import { groupRoom, type KvCacheOptions, type MemoryUse } from "../backend.ts";
+import { groupCapacity, type KvCacheOptions, type MemoryUse } from "../backend.ts";
 import { crossFloats } from "../cross-values.ts";
 import { type BatchLayout, layOutBatch } from "./batch-area.ts";
 import type { GpuDevice, GpuFacts } from "./device.ts";
@@ -27,6 +28,8 @@ import { fuse, type Group, stacksOf } from "./fuse.ts";
 import { isWholeModel, resultsOf } from "./results.ts";
 import { SPARE_PLACES } from "./slot-places.ts";
 import { assignSlots } from "./slots.ts";
+import { layOutStreamed, STREAM_BYTES } from "./stream/stream-layout.ts";
+import { PIECE_BYTES } from "./upload.ts";
 import { usage } from "./usage.ts";
 import {
   layOutWeights,
@@ -40,13 +43,13 @@ import { oneWords } from "./wgsl/best-one.ts";
 import { mostMatrixRows, tileWords } from "./wgsl/group-pairs.ts";
 import { type KvFormat, type KvFormats, kvRowWords } from "./wgsl/kv-format.ts";
 import { kvFormatOf } from "./wgsl/kv-formats.ts";
-import { MOST_SEVERAL } from "./wgsl/matmul-several.ts";
+import { MOST_SMALL_BATCH } from "./wgsl/matmul-small-batch.ts";
 import { UNIT } from "./wgsl/matrix-calls.ts";
 import { preparedLayout } from "./wgsl/prepare-activations.ts";
 import { roundsActivations } from "./wgsl/round-activations.ts";
 
-/** The most batches in flight, the one that is waited for included: flight.ts. */
-export const MOST_FLYING = 5;
+/** The most batches submitted ahead, the one that is waited for included: lookahead.ts. */
+export const MOST_SUBMITTED = 5;
 
 /** A word behind all logits of a batch that has layer kernels (layers.ts): not 0 where they failed. */
 export const FAILED_BYTES = 4;
@@ -79,30 +82,31 @@ export interface Layout {
   readonly preparedBytes: number;
   /** Bytes of the longest list of pairs by expert. */
   readonly tileBytes: number;
-  /** How long contexts are split. */
+  /** The split of long contexts. */
   readonly split: AttentionSplit;
   readonly partialBytes: number;
   /** Bytes of the best logits of a batch, with the tokens that were drawn and adjusted ones, of those of parts of rows, and of the only one of parts. */
   readonly bestBytes: number;
   readonly bestPartBytes: number;
   readonly bestOneBytes: number;
-  /** Bytes of the results of a batch in flight: as many, or none. */
-  readonly flightBytes: number;
+  /** Bytes of the results of a batch submitted ahead: as many, or none. */
+  readonly lookaheadBytes: number;
   /** Experts that have fewer slots in GPU memory than there are experts. */
   readonly experts: readonly ExpertRange[];
   /** Bytes of them in host memory. */
   readonly hostBytes: number;
-  /** Of GPU memory. */
+  /** The use of GPU memory. */
   readonly use: MemoryUse;
 }
 
-/** `exact`: for kernels that compute with the CPU's bits (exact/). `slots`: of experts, in each layer; default: all have one. */
+/** `exact`: for kernels that compute with the CPU's bits (exact/). `slots`: of experts, in each layer; default: all have one. `streams`: layers' matrices come for each batch (stream/). */
 export function layOut(
   plan: Plan,
   kv: KvCacheOptions,
   facts: GpuFacts,
   exact: boolean = false,
   slots?: number,
+  streams: boolean = false,
 ): Layout {
   const { graph, limits } = plan;
   const kvTypes = kvPair(kv.dtype);
@@ -111,7 +115,9 @@ export function layOut(
   const groups = exact ? nodeByNode(graph) : fuse(graph, facts, slots === undefined);
   const experts = expertRanges(graph, slots);
   const shapeOf = exact ? exactShape : shapesWith(experts);
-  const weights = layOutWeights(graph.weights, facts, stacksOf(groups), shapeOf);
+  const weights = streams
+    ? layOutStreamed(graph, facts, stacksOf(groups))
+    : layOutWeights(graph.weights, facts, stacksOf(groups), shapeOf);
   const batch = layOutBatch(graph, limits, kv.tableLength);
   const { slotOf, slotBytes } = assignSlots(graph, groups, limits, experts);
   const kvBlocks = kvStates(graph).map((state) => kvBlockBytesOf(state, kvFormats));
@@ -129,7 +135,7 @@ export function layOut(
   const split = { positions: context };
   const partialBytes = exact ? longestScores(plan, context) : longestParts(plan, split);
   const { bestBytes, bestPartBytes, bestOneBytes } = bestSizes(plan);
-  const flightBytes = isWholeModel(graph) ? bestBytes : 0;
+  const lookaheadBytes = isWholeModel(graph) ? bestBytes : 0;
   const work = [...slotBytes, batch.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
     preparedBytes,
     tileBytes,
@@ -137,9 +143,10 @@ export function layOut(
     bestBytes,
     bestPartBytes,
     bestOneBytes,
-    MOST_FLYING * flightBytes,
+    MOST_SUBMITTED * lookaheadBytes,
+    streams ? STREAM_BYTES : 0,
   );
-  const cached = kvBytesOf(graph, kvBlocks, (group) => groupRoom(kv, group).blocks);
+  const cached = kvBytesOf(graph, kvBlocks, (group) => groupCapacity(kv, group).blocks);
   const kvSizes = cached.flatMap(({ keys, values }) => [keys, values]);
   const places = kv.slots ? kv.slots + SPARE_PLACES : 0;
   const recurrentBytes = recurrentStates(graph).map(({ floats }) => places * floats * 4);
@@ -174,7 +181,7 @@ export function layOut(
     bestBytes,
     bestPartBytes,
     bestOneBytes,
-    flightBytes,
+    lookaheadBytes,
     experts,
     hostBytes: hostExpertBytes(experts),
     use: {
@@ -211,7 +218,7 @@ function kvBlockBytesOf({ kCols, vCols }: KvState, { k, v }: KvFormats): KvBlock
   return { keys: bytes(k, kCols), values: bytes(v, vCols) };
 }
 
-/** Bytes of a cache with so many blocks of each group, for each KvState. */
+/** Bytes of a cache with `blocks` blocks of each group, for each KvState. */
 function kvBytesOf(
   graph: Graph,
   kvBlocks: readonly KvBlockBytes[],
@@ -226,7 +233,7 @@ function kvBytesOf(
 /** The bytes of the longest activations that a matmul rounds. */
 function longestActivations({ graph, limits }: Plan): number {
   const sizes = graph.nodes.map((node) => {
-    // Those of experts are prepared there, even where they are not rounded.
+    // Activations of experts are prepared there, even if they are not rounded.
     const isWanted = node.op === "matmul" && roundsActivations(node.weight);
     if (!isWanted && node.op !== "matmul_id") return 0;
     const rows = Math.max(mostRows(node.x.rows, limits), UNIT / 2); // matrices of half floats are whole
@@ -244,7 +251,7 @@ function longestGathered({ graph, limits }: Plan, facts: GpuFacts): number {
   return Math.max(0, ...sizes.filter((bytes) => bytes <= facts.maxBindingBytes));
 }
 
-/** Of the largest batch: a row of half floats for each pair of a token and a slot. */
+/** Bytes for the largest batch: a row of half floats for each pair of a token and a slot. */
 export function gatheredBytes(
   { routes, weight, out }: NodeOf<"matmul_id">,
   limits: PlanLimits,
@@ -258,7 +265,7 @@ export function gatheredBytes(
 function longestPrepared({ graph, limits }: Plan): number {
   const sizes = graph.nodes.map((node) => {
     if (node.op !== "matmul") return 0;
-    const rows = Math.min(mostRows(node.x.rows, limits), MOST_SEVERAL);
+    const rows = Math.min(mostRows(node.x.rows, limits), MOST_SMALL_BATCH);
     return rows * preparedLayout(node.weight).words * 4;
   });
   return Math.max(0, ...sizes);
@@ -290,10 +297,10 @@ function longestScores({ graph, limits }: Plan, context: number): number {
 /** The most bytes of all parts of one attention. */
 function longestParts({ graph, limits }: Plan, split: AttentionSplit): number {
   const words = graph.nodes.map((node) => (node.op === "attention" ? splitWords(node, split) : 0));
-  return Math.min(limits.maxTokens, MOST_SEVERAL) * Math.max(0, ...words) * 4;
+  return Math.min(limits.maxTokens, MOST_SMALL_BATCH) * Math.max(0, ...words) * 4;
 }
 
-/** Of the largest batch; none where there are no logits. */
+/** Sizes for the largest batch; none without logits. */
 function bestSizes({
   graph,
   limits,
@@ -327,7 +334,7 @@ export interface CacheBuffers {
 export interface Buffers extends CacheBuffers {
   readonly weights: readonly GPUBuffer[];
   readonly slots: readonly GPUBuffer[];
-  /** By RecurrentState: [place][floats] (slot-places.ts). */
+  /** By RecurrentState: [slot][floats], with spare slots (slot-places.ts). */
   readonly recurrent: readonly GPUBuffer[];
   readonly batch: GPUBuffer;
   /** Rounded activations of the next matmuls. */
@@ -341,13 +348,25 @@ export interface Buffers extends CacheBuffers {
   readonly bestOne: GPUBuffer;
   /** Results on their way to the host. */
   readonly read: GPUBuffer;
-  /** The same of batches in flight, one for each. */
-  readonly flight: readonly GPUBuffer[];
+  /** The same of batches submitted ahead, one for each. */
+  readonly lookahead: readonly GPUBuffer[];
   /** The slot of each expert, by Layout.experts. */
   readonly expertTables: readonly GPUBuffer[];
   /** A cache block that is being copied: a buffer cannot be copied onto itself. */
   readonly block: GPUBuffer;
 }
+
+/**
+ * The memory that a loaded model needs besides its buffers: WebGPU copies each write on its way to the GPU, and a device without memory for it is
+ * lost. So as much must be free whenever something is allocated. Measured with a layer below Dawn that counts: test/backends/gpu-memory.test.ts.
+ */
+function spareBytes({ plan }: Layout): number {
+  const taken = sectionsOf(plan.graph).map(({ takes }) => crossFloats(takes, plan.limits) * 4);
+  return STAGING_BYTES + PIECE_BYTES + Math.max(0, ...taken);
+}
+
+/** Bytes of the ring of small writes, which Dawn keeps. */
+const STAGING_BYTES = 4 * 2 ** 20;
 
 const held: number = usage.storage | usage.copySource | usage.copyTarget;
 
@@ -355,8 +374,8 @@ type MakeBuffer = (label: string, size: number, bits: number) => GPUBuffer;
 
 /** Allocates everything, with the blocks that the cache holds from the start; or throws a MemoryError and holds nothing. */
 export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers> {
-  const first = (group: number) => groupRoom(layout.kv, group).held;
-  return await allocateWith(gpu, layout, (make) => ({
+  const first = (group: number) => groupCapacity(layout.kv, group).held;
+  const buffers = await allocateWith(gpu, layout, (make) => ({
     weights: layout.weights.buffers.map((bytes, i) => make(`weights ${i}`, bytes, held)),
     slots: layout.slotBytes.map((bytes, i) => make(`slot ${i}`, bytes, held)),
     ...makeCache(layout, first, make),
@@ -370,19 +389,38 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
     bestParts: make("best of parts", layout.bestPartBytes, held),
     bestOne: make("best one", layout.bestOneBytes, held),
     read: make("read", layout.readBytes, usage.mapRead | usage.copyTarget),
-    flight: Array.from({ length: MOST_FLYING }, (_, i) =>
-      make(`flight ${i}`, layout.flightBytes, usage.mapRead | usage.copyTarget),
+    lookahead: Array.from({ length: MOST_SUBMITTED }, (_, i) =>
+      make(`lookahead ${i}`, layout.lookaheadBytes, usage.mapRead | usage.copyTarget),
     ),
     expertTables: layout.experts.map(({ experts }, i) => make(`experts ${i}`, experts * 4, held)),
     block: make("block", layout.kvBlockBytes, usage.copySource | usage.copyTarget),
   }));
+  try {
+    await release(gpu, [await trySpare(gpu, layout)]);
+    return buffers;
+  } catch (error) {
+    await release(gpu, all(buffers)).catch(() => undefined);
+    throw error;
+  }
+}
+
+function all(buffers: Buffers): GPUBuffer[] {
+  const { weights, slots, keys, values, recurrent, lookahead, expertTables, ...single } = buffers;
+  const several = [weights, slots, keys, values, recurrent, lookahead, expertTables].flat();
+  return [...several, ...Object.values(single)];
+}
+
+/** The memory that must be left for a loaded model besides its buffers; a MemoryError if it is not. To be destroyed at once. */
+async function trySpare(gpu: GpuDevice, layout: Layout): Promise<GPUBuffer> {
+  const bits = usage.mapWrite | usage.copySource; // as the copies of writes
+  return await allocateWith(gpu, layout, (make) => make("spare", spareBytes(layout), bits));
 }
 
 /** Layers whose caches are made at once while others compute. */
 const LAYERS_AT_ONCE = 2;
 
 /**
- * Buffers for a cache of so many blocks of each group, empty; or a MemoryError. A few at a time, so that this thread can submit
+ * Empty buffers for a cache of `blocks` blocks of each group; or a MemoryError. A few at a time, so that this thread can submit
  * batches in between: a driver takes up to a millisecond for each. `pause`: waited for before each of them.
  */
 export async function allocateCache(
@@ -404,6 +442,7 @@ export async function allocateCache(
         )),
       );
     }
+    (await trySpare(gpu, layout)).destroy(); // free as soon as the submitted work is done: no code waits for that
   } catch (error) {
     await release(
       gpu,
@@ -436,17 +475,17 @@ function makeLayer(
   };
 }
 
-/** The buffers that `all` makes; where the device has no memory for them, a MemoryError, and none is left. */
+/** The buffers that `makeAll` makes; where the device has no memory for them, a MemoryError, and none is left. */
 async function allocateWith<T>(
   gpu: GpuDevice,
   layout: Layout,
-  all: (make: MakeBuffer) => T,
+  makeAll: (make: MakeBuffer) => T,
 ): Promise<T> {
   const { device } = gpu;
   const made: GPUBuffer[] = [];
   device.pushErrorScope("out-of-memory");
   device.pushErrorScope("validation");
-  const buffers = all((label, size, bits) => {
+  const buffers = makeAll((label, size, bits) => {
     const buffer = device.createBuffer({ label, size: Math.max(size, 16), usage: bits });
     made.push(buffer);
     return buffer;
@@ -478,6 +517,14 @@ export function clearState({ device }: GpuDevice, { keys, values, recurrent }: B
   device.queue.submit([commands.finish()]);
 }
 
+/** Writes every buffer but those of weights: a driver may give their memory only then. */
+export function clearWork({ device }: GpuDevice, buffers: Buffers): void {
+  const commands = device.createCommandEncoder();
+  const kept = new Set([...buffers.weights, ...buffers.expertTables]);
+  for (const buffer of all(buffers)) if (!kept.has(buffer)) commands.clearBuffer(buffer);
+  device.queue.submit([commands.finish()]);
+}
+
 /** Destroys buffers, and waits until their memory is free: a GPU keeps it until all submitted work is done. */
 async function release(gpu: GpuDevice, buffers: readonly GPUBuffer[]): Promise<void> {
   const { queue } = gpu.device;
@@ -487,12 +534,9 @@ async function release(gpu: GpuDevice, buffers: readonly GPUBuffer[]): Promise<v
 }
 
 /** Whether there is memory for everything, by allocating it for a moment. */
-export async function hasRoom(gpu: GpuDevice, layout: Layout): Promise<boolean> {
+export async function hasCapacity(gpu: GpuDevice, layout: Layout): Promise<boolean> {
   try {
-    const { weights, slots, keys, values, recurrent, flight, expertTables, ...single } =
-      await allocate(gpu, layout);
-    const several = [weights, slots, keys, values, recurrent, flight, expertTables].flat();
-    await release(gpu, [...several, ...Object.values(single)]);
+    await release(gpu, all(await allocate(gpu, layout)));
     return true;
   } catch (error) {
     if (error instanceof MemoryError) return false;
@@ -501,10 +545,9 @@ export async function hasRoom(gpu: GpuDevice, layout: Layout): Promise<boolean> 
 }
 
 function outOfMemory(facts: GpuFacts, use: MemoryUse, cause: GPUError): MemoryError {
-  const gib = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(2)} GiB`;
   const total = use.weightBytes + use.kvBytes + use.workBytes;
   return new MemoryError(
-    `the GPU "${facts.name}" has too little memory for this model, which needs ${gib(total)} (weights ${gib(use.weightBytes)}, KV cache ${gib(use.kvBytes)}, working memory ${gib(use.workBytes)}). Use a smaller contextSize or kvType, a smaller model, or backend "cpu"`,
+    `the GPU "${facts.name}" has too little memory for this model, which needs ${memoryText(total)} (weights ${memoryText(use.weightBytes)}, KV cache ${memoryText(use.kvBytes)}, working memory ${memoryText(use.workBytes)}). Use a smaller contextSize or kvType, a smaller model, or backend "cpu"`,
     { cause: new Error(cause.message) },
   );
 }

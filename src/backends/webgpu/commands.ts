@@ -1,5 +1,5 @@
 // The command buffers of a batch, or of each section of one where the graph is split: every kernel of the program for its size,
-// and at the end the copy of the logits, or of what another part of the graph reads. A WebGPU command buffer can be submitted
+// and at the end the copy of the logits, or of the values that another part of the graph reads. A WebGPU command buffer can be submitted
 // only once, but those of all batches of a size are alike: while the GPU computes a token, the commands of the next one are
 // encoded.
 //
@@ -14,10 +14,13 @@ import { resultsOf } from "./results.ts";
 import { bestWords } from "./wgsl/best-logits.ts";
 import type { Grid } from "./wgsl/kernel.ts";
 
-/** What a batch copies to the host: all logits, or the best with the tokens that were drawn, or these to a buffer of batches in flight. */
+/**
+ * The results that a batch copies to the host: all logits, or the best with the tokens that were drawn, or these to a buffer of batches in
+ * lookahead.
+ */
 export interface Copies {
   readonly what: "all" | "best" | GPUBuffer;
-  /** Of the best: room for so many pairs of adjusted tokens. */
+  /** Of the best: the number of pairs of adjusted tokens that there is room for. */
   readonly pairs: number;
   /** Of the best: there is one of each row, and no pair. */
   readonly isOne: boolean;
@@ -40,7 +43,7 @@ export class BatchCommands {
   readonly #device: GPUDevice;
   readonly #layout: Layout;
   readonly #buffers: Buffers;
-  /** Where pieces end, as fractions of the program. */
+  /** The ends of pieces, as fractions of the program. */
   readonly #cuts: readonly number[];
   readonly #next = new Map<Step, Encoded>();
   /** The parts of the batch that was encoded last, with only the dispatches that it has, and their grids. */
@@ -78,7 +81,7 @@ export class BatchCommands {
     this.#next.set(step, { counts, copies, pieces });
   }
 
-  /** Whole rows of logits of a batch whose best logits were copied, behind those and so many pairs. */
+  /** Whole rows of logits of a batch whose best logits were copied, behind those and `pairs` pairs. */
   wholeRows(
     counts: RowCounts,
     wholeRows: Uint8Array,
@@ -113,7 +116,7 @@ export class BatchCommands {
     return commands.finish();
   }
 
-  /** What a batch of this size runs: most batches have the size of the one before. */
+  /** The dispatches of a batch of this size: most batches have the size of the one before. */
   #partsOf(program: Program, counts: RowCounts): readonly (readonly SizedDispatch[])[] {
     const last = this.#last;
     if (last?.program === program && sameCounts(last.counts, counts)) return last.parts;
@@ -137,9 +140,9 @@ export class BatchCommands {
     const parts = this.#partsOf(program, counts);
     const { to: last, results } = step;
     let first = step.from;
-    const flies = typeof what !== "string";
-    // Where the host takes part in between, a step is a piece already; and what is in flight need not begin early.
-    const cuts = last - first < parts.length || flies ? [] : this.#cuts;
+    const looksAhead = typeof what !== "string";
+    // If the host takes part in between, a step is a piece already; and a batch submitted ahead need not begin early.
+    const cuts = last - first < parts.length || looksAhead ? [] : this.#cuts;
     const ends = [...cuts.map((cut) => Math.round(cut * last)), last];
     for (const [at, end] of ends.entries()) {
       const commands = this.#device.createCommandEncoder();
@@ -154,7 +157,7 @@ export class BatchCommands {
       if (isLast && what !== "all") {
         // With the tokens that were drawn, and whether layer kernels failed.
         const bytes = bestWords(counts.logits, pairs) * 4;
-        commands.copyBufferToBuffer(best, 0, flies ? what : read, 0, bytes);
+        commands.copyBufferToBuffer(best, 0, looksAhead ? what : read, 0, bytes);
       } else if (isLast) {
         const behind = this.#copyResults(commands, counts, results);
         if (exchange) commands.copyBufferToBuffer(exchange, 0, read, behind, FAILED_BYTES);

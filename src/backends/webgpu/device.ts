@@ -1,14 +1,21 @@
-// The GPU: the adapter, what it can do, and its device. Knows no model and no graph.
+// The GPU: the adapter, its features and limits, and its device. Knows no model and no graph.
 //
-// The one who opens a GPU owns it: dispose() destroys the device and with it all buffers. After a device is lost (driver
-// reset, unplugged, destroyed), every use is an error that says so, and `lost` resolves: the model must be opened again.
+// The code that opens a GPU owns it: dispose() destroys the device and with it all buffers. After a device is lost
+// (driver reset, unplugged, destroyed), every use is an error that says so, and `lost` resolves: the model must be
+// opened again.
 
-import { DeviceLostError, DisposedError, messageOf, UsageError } from "../../base/errors.ts";
+import {
+  DeviceLostError,
+  DeviceMemoryError,
+  DisposedError,
+  messageOf,
+  UsageError,
+} from "../../base/errors.ts";
 import type { GpuAccess } from "../../platform/platform.ts";
 import { probeSubgroups } from "./subgroup-probe.ts";
-import { TEAM } from "./wgsl/teams.ts";
+import { SUBGROUP } from "./wgsl/subgroups.ts";
 
-/** What the adapter says of itself, for `lantern devices` and --explain. */
+/** The adapter's description of itself, for `lantern devices` and --explain. */
 export interface GpuFacts {
   readonly name: string;
   readonly vendor: string;
@@ -41,7 +48,7 @@ export function gpuIdentity({ name, vendor, architecture, driver }: GpuFacts): s
 }
 
 export interface GpuDeviceOptions {
-  /** For tests: no more than these, whatever the adapter allows. */
+  /** For tests: limits below the adapter's. */
   limits?: {
     maxBufferBytes?: number;
     maxBindingBytes?: number;
@@ -50,7 +57,7 @@ export interface GpuDeviceOptions {
   };
 }
 
-/** The adapter's facts, or why there is none, without opening a device: what it says of subgroups is not checked. */
+/** The adapter's facts, or the reason why there is none, without opening a device: its claims about subgroups are not checked. */
 export async function findGpu(access: GpuAccess): Promise<GpuFacts | string> {
   const adapter = await requestAdapter(access);
   if (typeof adapter === "string" || typeof access === "string") return adapter as string;
@@ -60,7 +67,7 @@ export async function findGpu(access: GpuAccess): Promise<GpuFacts | string> {
 /** The facts that an opened device has. One is opened only where its subgroups are to be checked. */
 export async function findCheckedGpu(access: GpuAccess): Promise<GpuFacts | string> {
   const found = await findGpu(access);
-  if (typeof found === "string" || !hasTeams(found)) return found;
+  if (typeof found === "string" || !hasSubgroups(found)) return found;
   try {
     const gpu = await GpuDevice.open(access);
     gpu.dispose();
@@ -72,17 +79,20 @@ export async function findCheckedGpu(access: GpuAccess): Promise<GpuFacts | stri
 }
 
 /** Whether kernels would exchange values through subgroups. */
-function hasTeams({ subgroups }: GpuFacts): boolean {
-  return subgroups !== undefined && subgroups.min >= TEAM;
+function hasSubgroups({ subgroups }: GpuFacts): boolean {
+  return subgroups !== undefined && subgroups.min >= SUBGROUP;
 }
 
 export class GpuDevice {
   #facts: GpuFacts;
   /** By their text: backends that share a device compile each of them once. */
   readonly pipelines: Map<string, Promise<GPUComputePipeline>> = new Map();
-  readonly #device: GPUDevice;
+  #device: GPUDevice;
+  /** Another device of the same adapter: an adapter gives only one. */
+  readonly #request: () => Promise<GPUDevice>;
   /** Resolves when it was lost, unless it was disposed of. */
   readonly lost: Promise<DeviceLostError>;
+  readonly #resolveLost: (error: DeviceLostError) => void;
   /** Why it cannot be used any more. */
   #lost: string | undefined;
   #disposed = false;
@@ -93,12 +103,13 @@ export class GpuDevice {
   /** Workgroups of a kernel of a whole layer (layers.ts); 0: there are none, or they could not wait for each other here; undefined: a default. */
   layerGroups: number | undefined;
   readonly #doze: (() => Promise<void>) | undefined;
-  /** How many calls of wait() are under way. */
+  /** The number of calls of wait() under way. */
   #waiting = 0;
   #dozing = false;
 
   private constructor(
     device: GPUDevice,
+    request: () => Promise<GPUDevice>,
     facts: GpuFacts,
     { ahead, layerGroups }: Pick<Exclude<GpuAccess, string>, "ahead" | "layerGroups">,
     doze?: () => Promise<void>,
@@ -106,34 +117,47 @@ export class GpuDevice {
     this.ahead = ahead;
     this.layerGroups = layerGroups;
     this.#device = device;
+    this.#request = request;
     this.#facts = facts;
     this.#doze = doze;
     const { promise, resolve } = Promise.withResolvers<DeviceLostError>();
     this.lost = promise;
+    this.#resolveLost = resolve;
+    this.#follow(device);
+  }
+
+  #follow(device: GPUDevice): void {
     void device.lost.then(({ reason, message }) => {
+      if (device !== this.#device) return; // renewed
       this.#lost = withoutBuildPaths(message) || reason;
-      if (!this.#disposed) resolve(this.#lostError());
+      if (!this.#disposed) this.#resolveLost(this.#lostError());
     });
     device.addEventListener("uncapturederror", (event) => {
-      this.#error ??= new Error(
-        `webgpu: ${withoutBuildPaths((event as GPUUncapturedErrorEvent).error.message)}`,
-      );
+      const { message } = (event as GPUUncapturedErrorEvent).error;
+      this.#error ??= isOutOfMemory(message)
+        ? this.#memoryError(withoutBuildPaths(message))
+        : new Error(`webgpu: ${withoutBuildPaths(message)}`);
     });
   }
 
-  /** Opens this machine's GPU; without one, throws an error that says what to do. */
+  /** Opens this machine's GPU; without one, throws an error with the remedy. */
   static async open(access: GpuAccess, options: GpuDeviceOptions = {}): Promise<GpuDevice> {
     const adapter = await requestAdapter(access);
     if (typeof adapter === "string" || typeof access === "string") {
       throw new UsageError(`backend "webgpu": ${adapter}. "lantern devices" shows what was found`);
     }
+    const request = async (): Promise<GPUDevice> => {
+      const again = await requestAdapter(access);
+      if (typeof again === "string") throw new UsageError(`backend "webgpu": ${again}`);
+      return await again.requestDevice(descriptor);
+    };
     const facts = factsOf(adapter, access.gpu, options.limits?.memoryBytes ?? access.memoryBytes);
     const {
       maxBufferBytes = facts.maxBufferBytes,
       maxBindingBytes = facts.maxBindingBytes,
       storageBuffers = facts.storageBuffers,
     } = options.limits ?? {};
-    const device = await adapter.requestDevice({
+    const descriptor: GPUDeviceDescriptor = {
       requiredFeatures: wantedFeatures(facts) as GPUFeatureName[],
       requiredLimits: {
         maxBufferSize: maxBufferBytes,
@@ -143,10 +167,12 @@ export class GpuDevice {
         maxComputeWorkgroupSizeX: facts.workgroupLanes,
         maxStorageBuffersPerShaderStage: storageBuffers,
       },
-    });
+    };
+    const device = await adapter.requestDevice(descriptor);
     const taken = { ...facts, maxBufferBytes, maxBindingBytes, storageBuffers };
-    const gpu = new GpuDevice(device, taken, access, facts.isSoftware ? access.doze : undefined);
-    if (hasTeams(facts)) await gpu.#checkSubgroups();
+    const doze = facts.isSoftware ? access.doze : undefined;
+    const gpu = new GpuDevice(device, request, taken, access, doze);
+    if (hasSubgroups(facts)) await gpu.#checkSubgroups();
     return gpu;
   }
 
@@ -172,10 +198,20 @@ export class GpuDevice {
     }
   }
 
-  /** The device; throws where it cannot be used any more. */
+  /** The device; throws if it cannot be used any more. */
   get device(): GPUDevice {
     this.check();
     return this.#device;
+  }
+
+  /** Replaces this device, of which no object is in use any more, by another one: a device keeps freed memory for buffers to come. */
+  async renew(): Promise<void> {
+    const old = this.device;
+    await this.wait(old.queue.onSubmittedWorkDone());
+    this.#device = await this.#request();
+    this.#follow(this.#device);
+    this.pipelines.clear();
+    old.destroy();
   }
 
   /** Throws when the GPU was lost, disposed of, or has refused work. */
@@ -223,14 +259,24 @@ export class GpuDevice {
    */
   async ended(): Promise<void> {
     while (this.#waiting > 0) await new Promise((resolve) => setTimeout(resolve, 1));
-    await new Promise((resolve) => setTimeout(resolve)); // those who waited go on
+    await new Promise((resolve) => setTimeout(resolve)); // the waiting calls continue
+  }
+
+  #memoryError(why: string): DeviceMemoryError {
+    return new DeviceMemoryError(`the GPU "${this.facts.name}" ran out of memory (${why})`);
   }
 
   #lostError(): DeviceLostError {
+    if (isOutOfMemory(this.#lost!)) return this.#memoryError(this.#lost!);
     return new DeviceLostError(
       `the GPU "${this.facts.name}" was lost (${this.#lost}), and with it running requests and the cache. The next request opens the model again; if that fails, use backend "cpu"`,
     );
   }
+}
+
+/** Whether a device that refused memory was lost for that: no API says so, and Dawn loses one that has none for the copy of a write. */
+function isOutOfMemory(message: string): boolean {
+  return /OUT_OF_(DEVICE_|HOST_|POOL_)?MEMORY|OUTOFMEMORY|out of memory/i.test(message);
 }
 
 /** A message of Dawn on one line, without paths of its source. */
@@ -259,15 +305,15 @@ async function requestAdapter(access: GpuAccess): Promise<GPUAdapter | string> {
       ? `the GPU adapter of this machine (${other.info.description}) does not compute on the processor`
       : "no GPU adapter was found on this machine";
   } catch (error) {
-    // Dawn throws where no adapter has the requested name, and lists those that there are.
+    // Dawn throws if no adapter has the requested name, and lists those that there are.
     return `no GPU adapter could be opened on this machine (${withoutBuildPaths((error as Error).message)})`;
   }
 }
 
 /** Whether there are matrix units for 16 x 16 half floats with float32 sums, which kernels use. */
 function hasHalfMatrices(info: GPUAdapterInfo): boolean {
-  // Kernels count on a matrix being held by a team, and on the lanes of a team being a subgroup: not so where drivers choose 64 lanes.
-  if (info.subgroupMinSize !== TEAM || info.subgroupMaxSize !== TEAM) return false;
+  // Kernels count on a matrix being held by a subgroup, and on the lanes of a subgroup being a subgroup: not so where drivers choose 64 lanes.
+  if (info.subgroupMinSize !== SUBGROUP || info.subgroupMaxSize !== SUBGROUP) return false;
   const { subgroupMatrixConfigs = [] } = info as { subgroupMatrixConfigs?: Iterable<MatrixConfig> };
   return [...subgroupMatrixConfigs].some(({ M, N, K, componentType, resultComponentType }) => {
     const kinds = `${componentType} to ${resultComponentType}`;

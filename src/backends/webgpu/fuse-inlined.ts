@@ -1,5 +1,5 @@
-// Which nodes a kernel computes itself, as it reads and stores (wgsl/inlined.ts): two tables, of what each op may take before and after it. A node is
-// taken only by the one that reads its result, or made its operand, and nobody else needs what is in between.
+// Chooses the nodes that a kernel computes itself, as it reads and stores (wgsl/inlined.ts): two tables, of the nodes that each op may take before
+// and after it. A node is only taken by the one that reads its result, or made its operand, and only if no other node needs the values in between.
 
 import {
   type GraphNode,
@@ -30,7 +30,7 @@ interface Rule {
   readonly buffers: number;
 }
 
-/** In order of preference: what one takes is not there for the next. */
+/** In order of preference: a node that one takes is not there for the next. */
 const rules: { readonly [K in OpKind]?: Rule } = {
   short_conv: { before: ["slice", "mul", "scale"], after: products, buffers: 3 },
   rms_norm: { before: ["slice"], after: products, buffers: 1 },
@@ -40,7 +40,7 @@ const rules: { readonly [K in OpKind]?: Rule } = {
   gate: { before: ["slice"], after: [], buffers: 1 },
 };
 
-/** What each node takes, by the node; those that take nothing are not listed. */
+/** The nodes that each node takes; nodes that take none are not listed. */
 export function inlinedIn(view: InliningView): ReadonlyMap<GraphNode, Inlined> {
   const found = new Map<GraphNode, Inlined>();
   const taken = new Set<GraphNode>();

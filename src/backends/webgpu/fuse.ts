@@ -20,7 +20,7 @@ import type { HeadNorms, RopedAttention } from "./wgsl/attention-roped.ts";
 import { boundBuffers, type FusedExperts } from "./wgsl/experts-fused.ts";
 import { type Inlined, nothingInlined } from "./wgsl/inlined.ts";
 import { asMatrix } from "./wgsl/matmul-experts.ts";
-import { type FusedMatmul, laneDotOf } from "./wgsl/matmul-few.ts";
+import { type FusedMatmul, laneDotOf } from "./wgsl/matmul-gemv.ts";
 import { roundsActivations } from "./wgsl/round-activations.ts";
 
 export interface Group {
@@ -31,7 +31,7 @@ export interface Group {
   readonly attention?: RopedAttention;
   /** A fused mixture of experts, whose router is the group's fused matmul. */
   readonly experts?: FusedExperts;
-  /** The same where the host fills slots of experts behind the router: only the norm and the router are of the group. */
+  /** The same if the host fills slots of experts behind the router: only the norm and the router belong to the group. */
   readonly hosted?: FusedExperts;
   /** The slots of experts, added up and to a residual. */
   readonly combined?: Required<Pick<FusedExperts, "combine" | "add">>;
@@ -49,7 +49,7 @@ interface View {
   readonly nodes: readonly GraphNode[];
   readonly facts: GpuFacts;
   readonly readers: ReadonlyMap<Value, readonly GraphNode[]>;
-  /** How many nodes read each weight. */
+  /** The number of nodes that read each weight. */
   readonly uses: ReadonlyMap<Weight, number>;
   /** Values that earlier groups compute. */
   readonly known: ReadonlySet<Value>;

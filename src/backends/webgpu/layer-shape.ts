@@ -1,5 +1,5 @@
-// What the choice of a dispatch for each layer depends on (layers.ts): the bytes of a layer, and a name for what its ops compute, by which
-// `lantern tune` remembers what it measured.
+// The properties that decide the choice of a dispatch for each layer (layers.ts): the bytes of a layer, and a name for the computation of
+// its ops, under which `lantern tune` stores its measurements.
 
 import { fnv } from "../../base/fnv.ts";
 import { weightBytes } from "../../graph/cost.ts";
@@ -32,7 +32,7 @@ export function layerShape({ nodes, layerStarts }: Graph): string {
   return fnv([...new Set(layers)].sort().join("\n\n"));
 }
 
-/** What kernels depend on: the op, its columns, its heads, and the types and sizes of its weights. */
+/** Properties of a node that kernels depend on: the op, its columns, its heads, and the types and sizes of its weights. */
 function nodeText(node: GraphNode): string {
   const heads = node.op === "attention" ? [node.heads, node.kvHeads, node.headDim] : [];
   const weights = weightsOf(node).map(({ dtype, shape }) => `${dtype.name} ${shape.join("x")}`);

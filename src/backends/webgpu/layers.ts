@@ -1,8 +1,8 @@
-// Merges the kernels of a token, layer by layer, into layer kernels (wgsl/layer.ts): a pass over the lowered program. What the host does
+// Merges the kernels of a token, layer by layer, into layer kernels (wgsl/layer.ts): a pass over the lowered program. The host's work
 // for a dispatch is then done once for a layer. Kernels for several tokens stay as they are.
 //
-// A layer kernel has the bindings of all of its kernels, and a device allows only so many: values that only pass between its kernels need
-// none, and where the rest are still too many, a layer becomes several dispatches.
+// A layer kernel has the bindings of all of its kernels, and a device limits their number: values that only pass between its kernels need
+// none, and if the rest are still too many, a layer becomes several dispatches.
 
 import {
   type Graph,
@@ -55,7 +55,7 @@ interface Bound {
   readonly words: number;
 }
 
-/** The same program, with one dispatch in place of several wherever that is possible. */
+/** The same program, with one dispatch instead of several where possible. */
 export function mergeLayers(
   lowered: readonly LoweredPart[],
   layout: Layout,
@@ -96,7 +96,7 @@ export function mergeLayers(
   return { parts, exchangeWords: EXCHANGE_HEAD + 2 * regionWords };
 }
 
-/** Whether a batch can be computed a second time: it only writes state behind what was there. Adapters read values in between. */
+/** Whether a batch can be computed a second time: it only writes state behind the old state. Adapters read values in between. */
 export function canRepeat(graph: Graph): boolean {
   if (recurrentStates(graph).length > 0) return false;
   return !graph.nodes.some(({ op }) => op === "adapt" || op === "gather");
@@ -128,7 +128,7 @@ function longestRun(
     if (end === at + 1) continue;
     const run = singles.slice(at, end);
     const bound = boundOf(run, singles, layout, facts);
-    // More kernels may fit: what one gives the next needs no binding.
+    // More kernels may fit: a value that only passes between them needs no binding.
     if (bound) longest = { run, bound };
   }
   return longest;
@@ -161,7 +161,7 @@ function boundOf(
   return { parts, bindings: binder.bindings, words: Math.ceil(binder.words / 64) * 64 };
 }
 
-/** How many kernels must be done before a kernel: those that compute what it reads; all, where its buffer may be read by those. */
+/** The number of kernels that must be done before a kernel: those that compute its operands; all, if they may read its buffer. */
 function afterOf(i: number, specs: readonly KernelSpec[], places: Map<string, Place>): number {
   const { bindings } = specs[i]!;
   const isShared = ({ name, writes }: Binding): boolean => {
@@ -180,7 +180,7 @@ function resultsOfSections(graph: Graph): readonly Value[] {
   return [...outputsOf(graph), ...sectionsOf(graph).flatMap(({ gives }) => gives)];
 }
 
-/** Gives the bindings of kernels their places in a layer kernel. */
+/** Assigns the bindings of kernels to those of a layer kernel. */
 class Binder {
   readonly bindings: Binding[] = [
     { name: "exchange", type: "atomic<u32>", source: { kind: "exchange" }, writes: true },
@@ -285,7 +285,7 @@ function keyOf(source: Source): string {
   return "state" in source ? `${source.kind} ${source.state}` : source.kind;
 }
 
-/** What a token writes there only later batches read. */
+/** A token's writes there are only read by later batches. */
 function isCache({ kind }: Source): boolean {
   return kind === "keys" || kind === "values";
 }
@@ -299,7 +299,7 @@ function writesScratch({ source, writes }: Binding): boolean {
   return writes === true && isScratch(source);
 }
 
-/** Words of what one token exchanges: whole units. */
+/** Words that one token exchanges: whole units. */
 function exchangedWords(source: Source, { plan, split }: Layout): number {
   const whole = (words: number): number => Math.ceil(words / UNIT) * UNIT;
   if (source.kind === "value") return whole(source.value.cols);

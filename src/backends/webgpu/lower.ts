@@ -37,7 +37,7 @@ export function lowerGroup(group: Group, context: LowerContext): Kernel[] {
     return lowerAttention(group, context);
   }
   const fusedKernels = fusedMatmulKernels(fused, context);
-  // The fused matmul of a group with attention is of its last nodes; the nodes of attention are lowered separately.
+  // The fused matmul of a group with attention computes its last nodes; the nodes of attention are lowered separately.
   const before = attention ? lowerApart(attentionNodes(group), 0, context) : [];
   const after = attention ? nodes.slice(attentionNodes(group).length) : nodes;
   return [...before, ...fusedKernels, ...lowerMany(after, group, context)];
@@ -50,7 +50,8 @@ function lowerMany(
   context: LowerContext,
 ): readonly Kernel[] {
   const onMatrices = fusedMatricesKernels(fused, context);
-  if (!onMatrices) return lowerApart(nodes, fused.length > 0 ? context.several.most : 0, context);
+  if (!onMatrices)
+    return lowerApart(nodes, fused.length > 0 ? context.smallBatch.most : 0, context);
   forget(context.rounded);
   return onMatrices;
 }
@@ -64,7 +65,7 @@ function attentionNodes({ nodes, attention }: Group): readonly GraphNode[] {
 function lowerAttention(group: Group, context: LowerContext): Kernel[] {
   const { kv, batch, exchange, attentionSize: size } = context;
   const split = splitFor(context.split);
-  const { most } = context.several;
+  const { most } = context.smallBatch;
   const attention = group.attention!;
   const { out, headDim } = attention.attention;
   const [output] = group.fused;
@@ -89,7 +90,7 @@ function lowerExperts(
   if (!fusesExperts(experts, context)) return lowerApart(nodes, 0, context);
   const single = fusedExpertKernels(experts, context);
   const { router, route, gate, down, combine, add } = experts;
-  const { most } = context.several;
+  const { most } = context.smallBatch;
   const kernels = [
     ...fusedMatmulKernels([router], context),
     ...normedExpertKernels(experts, context),
@@ -122,7 +123,7 @@ function lowerHosted(
 ): Kernel[] {
   if (!fusesExperts(experts, context)) return lowerApart(nodes, 0, context);
   const { router, norm } = experts;
-  const { most } = context.several;
+  const { most } = context.smallBatch;
   context.normed.set(norm.out, norm);
   return [
     ...fusedMatmulKernels([router], context),
@@ -141,7 +142,7 @@ const isFor =
   ({ minRows }: Kernel): boolean =>
     minRows <= most;
 
-/** Those of these kernels that run in batches of at least so many rows, in no others. */
+/** The kernels for batches of at least `least` rows, and no others. */
 function fromRows(least: number, kernels: readonly Kernel[]): Kernel[] {
   return kernels
     .filter(({ maxRows }) => maxRows >= least)

@@ -1,9 +1,11 @@
-// --explain about the WebGPU backend: what is in flight, which experts have slots, and the kernels of each part of the graph.
+// Lines of --explain about the WebGPU backend: batches submitted ahead, the experts that have slots, and the kernels of each part
+// of the graph.
 
 import type { Layout } from "./buffers.ts";
 import type { GpuFacts } from "./device.ts";
+import type { ExactArithmetic } from "./exact/arithmetic.ts";
 import type { HostExperts } from "./experts/host-experts.ts";
-import type { Flight } from "./flight.ts";
+import type { Lookahead } from "./lookahead.ts";
 import type { Program } from "./program.ts";
 import type { LayerDispatch } from "./tuning.ts";
 import type { WarmedUp } from "./warm-up.ts";
@@ -15,10 +17,18 @@ export function subgroupNotes({ subgroupShuffles }: GpuFacts): string[] {
     : [];
 }
 
-/** How many batches may be submitted ahead. */
-export function flightNotes({ most }: Flight, { flies }: Program): string[] {
-  if (most === 0) return ["tokens are computed one after the other: none in flight"];
-  if (!flies) return ["no tokens in flight: the host has a part in each"];
+/** The way that the CPU's bits are computed. */
+export function exactNote(arithmetic: ExactArithmetic | undefined): string {
+  const bits = "exact: the bits of the CPU";
+  return arithmetic?.deviceFuses === false
+    ? `${bits}; this GPU's fma() rounds twice, so multiply-adds are made of error-free transformations`
+    : bits;
+}
+
+/** The number of batches that may be submitted ahead. */
+export function lookaheadNotes({ most }: Lookahead, { looksAhead }: Program): string[] {
+  if (most === 0) return ["tokens are computed one after the other: none submitted ahead"];
+  if (!looksAhead) return ["no tokens submitted ahead: the host has a part in each"];
   return [`up to ${most} batches are submitted before the host has drawn their tokens`];
 }
 
@@ -32,12 +42,13 @@ export function layerNotes({ groups, lanes, why }: LayerDispatch, isMerged: bool
   return [`a layer of a token ${how}${why ? `: ${why}` : ""}`];
 }
 
-/** What was computed when the model was loaded. */
+/** The batches that were computed when the model was loaded. */
 export function warmUpNote({ sizes, ms }: WarmedUp): string {
-  return `warm-up: batches of ${[...new Set(sizes)].join(", ")} tokens in ${ms.toFixed(0)} ms`;
+  const known = [...new Set(sizes)].sort((a, b) => a - b);
+  return `warm-up: batches of ${known.join(", ")} tokens in ${ms.toFixed(0)} ms`;
 }
 
-/** Which experts have slots, and how often they had one. */
+/** The experts that have slots, and their cache hits. */
 export function expertNotes(layout: Layout, experts: HostExperts): string[] {
   const [first] = layout.experts;
   if (!first) return [];
@@ -58,4 +69,11 @@ export function programNotes({ weights }: Layout, program: Program): string[] {
       return `${names}: ${dispatches.map(({ kernel }) => kernel.name).join(", ")}`;
     }),
   ];
+}
+
+export function streamNote({ weights: { streamed, buffers } }: Layout, bytes: number): string {
+  const layers = streamed?.units.length ?? 0;
+  const mib = (size: number): string => `${(size / 2 ** 20).toFixed(0)} MiB`;
+  const held = buffers.reduce((sum, size) => sum + size, 0);
+  return `the matrices of ${layers} layers come from the host for each batch: ${mib(bytes)}, two layers at a time (${mib(held)} of GPU memory)`;
 }

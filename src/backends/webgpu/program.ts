@@ -13,10 +13,11 @@ import {
   recurrentStates,
   sectionsOf,
   type Value,
+  weightsOf,
 } from "../../graph/graph.ts";
-import type { Arithmetic } from "../../kernels/arithmetic.ts";
 import { type Buffers, gatheredBytes, type Layout } from "./buffers.ts";
 import { type GpuDevice, type GpuFacts, withoutBuildPaths } from "./device.ts";
+import type { ExactArithmetic } from "./exact/arithmetic.ts";
 import { lanesIn } from "./exact/op.ts";
 import { lowerExactly } from "./exact/table.ts";
 import type { ExpertRange } from "./experts/expert-ranges.ts";
@@ -34,7 +35,7 @@ import { bestOneKernels } from "./wgsl/best-one.ts";
 import type { Grid, Kernel, Source } from "./wgsl/kernel.ts";
 import { type MatrixCalls, matrixCallsOf } from "./wgsl/matrix-calls.ts";
 import { fittingExperts, fittingMatrices } from "./wgsl/matrix-shapes.ts";
-import { exchangeFor } from "./wgsl/teams.ts";
+import { exchangeFor } from "./wgsl/subgroups.ts";
 
 /** One kernel, ready to run. */
 export interface Dispatch {
@@ -54,31 +55,36 @@ export interface Program {
   readonly parts: readonly ProgramPart[];
   /** For each section of the graph, the index behind its last part. */
   readonly ends: readonly number[];
-  /** What is submitted at once, for each section. */
+  /** The parts that are submitted at once, for each section. */
   readonly steps: readonly (readonly Step[])[];
   /** The number of different shaders. */
   readonly pipelines: number;
   /** The most tokens of batches that have the bits of single tokens. */
   readonly sameBitsTokens: number;
-  /** What finds the best logits of every row, after all parts; none where there are no logits. */
+  /** The kernels that find the best logits of every row, after all parts; none without logits. */
   readonly best: readonly Dispatch[];
   /** The same where only one of each row is wanted. */
   readonly bestOne: readonly Dispatch[];
-  /** What workgroups of layer kernels exchange; its first word is not 0 where they could not. undefined: there are none. */
+  /**
+   * The words that workgroups of layer kernels exchange; the first is not 0 if the exchange failed. undefined: there are
+   * none.
+   */
   readonly exchange?: GPUBuffer | undefined;
   /** Whether they can draw the tokens of the next batch, which then follows without the host. */
-  readonly flies: boolean;
+  readonly looksAhead: boolean;
   /** The keys of the cache that it reads and writes. */
   readonly keys: readonly GPUBuffer[];
 }
 
-/** Parts that run without the host in between, and what is copied to it after them. */
+/** Parts that run without the host in between, and the values that are copied to it after them. */
 export interface Step {
   readonly from: number;
   readonly to: number;
   readonly results: readonly Value[];
   /** Experts whose slots the host fills before: the parts run once for each pass. */
   readonly experts?: ExpertRange;
+  /** The layer whose matrices are brought before (stream/). */
+  readonly unit?: number;
 }
 
 /** By their text. Layers differ in their bindings, not in their text: each text is compiled once, all in parallel. */
@@ -86,10 +92,10 @@ export type Pipelines = Map<string, Promise<GPUComputePipeline>>;
 
 export interface ProgramOptions {
   /** Compute with the bits of this arithmetic; undefined: as fast as the GPU can. */
-  readonly exact: Arithmetic | undefined;
+  readonly exact: ExactArithmetic | undefined;
   /** Rows of activations that half floats cannot hold stay as they are. No ops are fused then. */
   readonly wide: boolean;
-  /** How matrix units are used; undefined: as this GPU has them. */
+  /** The calls of matrix units; undefined: as this GPU has them. */
   readonly matrixCalls: MatrixCalls | undefined;
 }
 
@@ -140,9 +146,9 @@ export async function makeProgram(
     Promise.all([found(bestLogitsKernels), found(bestOneKernels)]),
   );
   const steps = stepsOf(layout, parts);
-  const flies = best.length > 0 && canFly(layout);
+  const looksAhead = best.length > 0 && mayLookAhead(layout);
   const counts = { pipelines: pipelines.size, sameBitsTokens: same };
-  return { parts, ...steps, ...counts, best, bestOne, flies, exchange, keys: buffers.keys };
+  return { parts, ...steps, ...counts, best, bestOne, looksAhead, exchange, keys: buffers.keys };
 }
 
 /** The kernels of a program. */
@@ -157,7 +163,9 @@ async function lowerFor(
     return { parts: lowerPlanExactly(facts, layout, exact, wide), exchangeWords: 0 };
   }
   const calls = matrixCalls ?? (facts.subgroupMatrix ? await matrixCallsOf(device) : undefined);
-  const dispatch = dispatchFor(layout.plan.graph, tuning.layerDispatch);
+  const dispatch = layout.weights.streamed
+    ? undefined
+    : dispatchFor(layout.plan.graph, tuning.layerDispatch);
   const shapeFor = dispatch?.shapeFor ?? tuning.shapeFor;
   const parts = lowerPlan(facts, layout, { ...tuning, shapeFor }, calls, by, wide);
   if (!dispatch || by === "nodes") return { parts, exchangeWords: 0 };
@@ -170,15 +178,17 @@ function exchangeBuffer(device: GPUDevice, words: number): GPUBuffer {
   return device.createBuffer({ label: "exchange", size, usage: usage.storage | usage.copySource });
 }
 
-/** Whether batches can follow one another without the host: it has no part in them, and they write behind what was there, or elsewhere. */
-function canFly({ plan: { graph }, experts }: Layout): boolean {
+/**
+ * Whether batches can follow one another without the host: it has no part in them, and they write behind the old state, or to spare slots.
+ */
+function mayLookAhead({ plan: { graph }, experts }: Layout): boolean {
   if (sectionsOf(graph).length > 1 || experts.length > 0) return false;
   return !isBidirectional(graph);
 }
 
-/** Where sections end, and where the host takes part in between. */
+/** The ends of sections, and the points where the host takes part in between. */
 function stepsOf(
-  { plan: { graph }, experts }: Layout,
+  { plan: { graph }, experts, weights: { streamed } }: Layout,
   parts: readonly ProgramPart[],
 ): Pick<Program, "ends" | "steps"> {
   const indices = new Map(graph.nodes.map((node, index) => [node, index]));
@@ -191,6 +201,10 @@ function stepsOf(
   const sections = sectionsOf(graph);
   const ends = sections.map(({ to }) => partOf(to));
   const steps = sections.map((section, i): Step[] => {
+    if (streamed) {
+      const whole = { from: ends[i - 1] ?? 0, to: ends[i]!, results: resultsOf(graph, i) };
+      return stepsByUnit(parts, whole, streamed.unitOf);
+    }
     const own = experts.filter(({ from }) => from >= section.from && from < section.to);
     let from = ends[i - 1] ?? 0;
     const before = own.flatMap((range): Step[] => {
@@ -202,6 +216,29 @@ function stepsOf(
     return [...before, { from, to: ends[i]!, results: resultsOf(graph, i) }];
   });
   return { ends, steps };
+}
+
+/** A step for each layer whose matrices are brought. */
+function stepsByUnit(
+  parts: readonly ProgramPart[],
+  { from, to, results }: Step,
+  unitOf: ReadonlyMap<string, number>,
+): Step[] {
+  const steps: Step[] = [];
+  let [first, unit] = [from, undefined as number | undefined];
+  for (let i = from; i < to; i++) {
+    const read = parts[i]!.nodes.flatMap(weightsOf).map(({ name }) => unitOf.get(name));
+    for (const own of read) {
+      if (own === undefined || own === unit) continue;
+      if (own !== (unit ?? -1) + 1) throw new Error(`webgpu: layer ${own} after layer ${unit}`);
+      if (unit !== undefined) {
+        steps.push({ from: first, to: i, results: [], unit });
+        first = i;
+      }
+      unit = own;
+    }
+  }
+  return [...steps, { from: first, to, results, ...(unit !== undefined && { unit }) }];
 }
 
 /** The same program over the present cache, which may have grown: nothing is lowered or compiled again. */
@@ -285,7 +322,7 @@ export function lowerPlan(
     storageBuffers: facts.storageBuffers,
     exchange: exchangeFor(facts.subgroups),
     shapeFor: tuning.shapeFor,
-    several: tuning.several,
+    smallBatch: tuning.smallBatch,
     packedDots: tuning.packedDots,
     attentionSize: tuning.attentionSize,
     promptAttentionSize: tuning.promptAttentionSize,
@@ -321,7 +358,7 @@ export function lowerPlan(
 export function lowerPlanExactly(
   { packedDots, isSoftware }: GpuFacts,
   { plan, weights, batch, kv, kvFormats, context }: Layout,
-  arithmetic: Arithmetic,
+  arithmetic: ExactArithmetic,
   wide = false,
 ): { nodes: readonly GraphNode[]; kernels: Kernel[] }[] {
   const { graph } = plan;
@@ -349,7 +386,7 @@ async function compile(device: GPUDevice, { name, code }: Kernel): Promise<GPUCo
       compute: { module, entryPoint: "main" },
     });
   } catch (cause) {
-    // WebGPU reports what is wrong with a shader only on request.
+    // WebGPU reports a shader's errors only on request.
     const { messages } = await module.getCompilationInfo();
     const facts = messages.map(
       ({ lineNum, message }) => `line ${lineNum}: ${withoutBuildPaths(message)}`,

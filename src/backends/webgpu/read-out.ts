@@ -1,5 +1,6 @@
-// What a batch gave, on the host: waits for the copies that its commands made at their end (commands.ts) and keeps what they hold. A batch
-// gives all logits, or the best of each output and only some whole rows, or the best and the tokens that the GPU drew from them.
+// Reads the results of a batch on the host: waits for the copies that its commands made at their end (commands.ts) and keeps their
+// contents. A batch gives all logits, or the best of each output and only some whole rows, or the best and the tokens that the GPU
+// drew from them.
 
 import type { Batch, RowCounts } from "../../graph/batch.ts";
 import { sectionsOf, type Value } from "../../graph/graph.ts";
@@ -7,7 +8,7 @@ import { mostRows } from "../../graph/plan.ts";
 import { BestRows } from "./best-rows.ts";
 import type { Buffers, Layout } from "./buffers.ts";
 import type { GpuDevice } from "./device.ts";
-import type { Flight } from "./flight.ts";
+import type { Lookahead } from "./lookahead.ts";
 import { resultOf, resultsOf } from "./results.ts";
 import { MAP_READ } from "./usage.ts";
 import { bestWords, FAILED_AT } from "./wgsl/best-logits.ts";
@@ -19,7 +20,7 @@ export class ReadOut {
   failed = false;
   readonly #gpu: GpuDevice;
   readonly #layout: Layout;
-  readonly #buffers: Pick<Buffers, "read" | "slots" | "flight">;
+  readonly #buffers: Pick<Buffers, "read" | "slots" | "lookahead">;
   /** The result of the last batch, mostly logits: [maxOutputs, vocab]. */
   readonly #result: Float32Array;
 
@@ -41,7 +42,7 @@ export class ReadOut {
     return true;
   }
 
-  /** Waits for a section, and gets what it gives and, where it has one, the result. `mayFail`: behind them is a word that says so. */
+  /** Waits for a section, and gets the values that it gives and, if it has one, the result. `mayFail`: behind them is a word that says so. */
   async section(
     section: number,
     counts: RowCounts,
@@ -52,7 +53,10 @@ export class ReadOut {
     const floats = (values: readonly Value[]) =>
       values.reduce((sum, { rows, cols }) => sum + counts[rows]! * cols, 0);
     const all = floats(resultsOf(graph, section));
-    const given = floats(sectionsOf(graph)[section]!.gives);
+    const sections = sectionsOf(graph);
+    // A later section waits for values that the host does not need.
+    if (all === 0 && !mayFail && section < sections.length - 1) return this.#gpu.check();
+    const given = floats(sections[section]!.gives);
     await this.floats(all + (mayFail ? 1 : 0), (copied) => {
       if (mayFail) this.failed = hasFailed(copied, all);
       output?.set(copied.subarray(0, given));
@@ -60,7 +64,7 @@ export class ReadOut {
     });
   }
 
-  /** Waits for the batch, and gets the best logits of its outputs, with so many pairs, and the rows that are wanted whole. */
+  /** Waits for the batch, and gets the best logits of its outputs, with `pairs` pairs, and the rows that are wanted whole. */
   async bestAndWhole(batch: Batch, pairs: number, mayFail: boolean): Promise<void> {
     const { outputCount, wholeCount, wholeRows } = batch;
     const { cols } = this.#layout.plan.graph.outputs.logits!;
@@ -77,16 +81,16 @@ export class ReadOut {
     });
   }
 
-  /** Waits for a batch in flight, and gets the best logits of its outputs and the tokens that the GPU drew from them. */
-  async flown(batch: Batch, flight: Flight, mayFail: boolean): Promise<void> {
+  /** Waits for a batch submitted ahead, and gets the best logits of its outputs and the tokens that the GPU drew from them. */
+  async takeAhead(batch: Batch, lookahead: Lookahead, mayFail: boolean): Promise<void> {
     await this.floats(
-      bestWords(batch.outputCount, flight.pairs),
+      bestWords(batch.outputCount, lookahead.pairs),
       (copied) => {
         if (mayFail) this.failed = hasFailed(copied, FAILED_AT);
         this.best.take(copied, batch);
-        flight.drew((row) => this.best.drawn(row));
+        lookahead.drew((row) => this.best.drawn(row));
       },
-      this.#buffers.flight[flight.current]!,
+      this.#buffers.lookahead[lookahead.current]!,
     );
   }
 
@@ -105,7 +109,7 @@ export class ReadOut {
     await this.floats(count, (copied) => target.set(copied));
   }
 
-  /** Waits for what was copied to this buffer last, and shows `count` floats of it. */
+  /** Waits for the last copy to this buffer, and shows `count` floats of it. */
   async floats(
     count: number,
     see: (copied: Float32Array) => void,

@@ -12,10 +12,12 @@ export const PROFILER_LABEL = "profiler";
 
 type Method = (...args: never[]) => unknown;
 
-/** How a method is recorded. */
+/** The recording of a method. */
 interface Recorded extends CallKind {
   /** The bytes that a call moves or allocates. */
   bytes?(...args: readonly unknown[]): number;
+  /** Too many to be kept one by one for a trace. */
+  readonly isFrequent?: boolean;
   /** Whether a call is the profiler's own, which is not recorded. */
   isOwn?(...args: readonly unknown[]): boolean;
   /** The result is a promise: the call takes until it resolves. */
@@ -41,7 +43,9 @@ const copiedBytes = (...args: readonly unknown[]): number => args[4] as number;
 
 const queued: CallKind = { copy: "device to device", movesLater: true };
 
-const passMethods: Readonly<Record<string, Recorded>> = { dispatchWorkgroups: {} };
+const passMethods: Readonly<Record<string, Recorded>> = {
+  dispatchWorkgroups: { isFrequent: true },
+};
 
 const encoderMethods: Readonly<Record<string, Recorded>> = {
   beginComputePass: { makes: (pass, calls) => record(pass, passMethods, calls) },
@@ -57,7 +61,7 @@ const queueMethods: Readonly<Record<string, Recorded>> = {
 
 const deviceMethods: Readonly<Record<string, Recorded>> = {
   createBuffer: { bytes: bufferBytes, movesLater: true, makes: recordBuffer },
-  createBindGroup: {},
+  createBindGroup: { isFrequent: true },
   createShaderModule: {},
   createComputePipelineAsync: { isAsync: true },
   createQuerySet: {},
@@ -83,7 +87,11 @@ function replace(of: object, name: string, how: Recorded, calls: CallTable): voi
     const start = performance.now();
     const result = original.apply(of, args);
     const moved = bytes?.(...args) ?? 0;
-    const done = (): void => calls.add(name, performance.now() - start, moved, how);
+    const done = (): void => {
+      const end = performance.now();
+      calls.add(name, end - start, moved, how);
+      if (!how.isFrequent) calls.log(name, start, end, moved, how.copy);
+    };
     if (how.isAsync)
       void (result as Promise<unknown>).then(done, () => {}); // the caller handles the error
     else done();
@@ -97,12 +105,26 @@ function recordBuffer(made: object, calls: CallTable): void {
   const buffer = made as GPUBuffer;
   if (isOwn(buffer)) return;
   replace(buffer, "destroy", {}, calls);
+  recordFreeing(buffer, calls);
   if ((buffer.usage & usage.mapRead) === 0) return;
   replace(buffer, "mapAsync", { isAsync: true }, calls);
   recordReading(buffer, calls);
 }
 
-/** The time from getMappedRange to unmap, in which the host copies what was mapped. */
+/** Records the memory of the buffer, from now until it is destroyed. */
+function recordFreeing(buffer: GPUBuffer, calls: CallTable): void {
+  calls.allocated(buffer.size, performance.now());
+  const destroy = buffer.destroy.bind(buffer);
+  let isHeld = true;
+  const freed = (): undefined => {
+    destroy();
+    if (isHeld) calls.allocated(-buffer.size, performance.now());
+    isHeld = false;
+  };
+  Object.defineProperty(buffer, "destroy", { value: freed, configurable: true });
+}
+
+/** The time from getMappedRange to unmap, in which the host copies the mapped bytes. */
 function recordReading(buffer: GPUBuffer, calls: CallTable): void {
   const map = buffer.getMappedRange.bind(buffer);
   const unmap = buffer.unmap.bind(buffer);
@@ -112,10 +134,12 @@ function recordReading(buffer: GPUBuffer, calls: CallTable): void {
     bytes = size ?? buffer.size;
     return map(offset, size);
   };
-  const end = (): undefined => {
-    calls.add("read mapped range", performance.now() - start, bytes, { copy: "device to host" });
+  const unmapped = (): undefined => {
+    const end = performance.now();
+    calls.add("read mapped range", end - start, bytes, { copy: "device to host" });
+    calls.log("read mapped range", start, end, bytes, "device to host");
     unmap();
   };
   Object.defineProperty(buffer, "getMappedRange", { value: getMappedRange, configurable: true });
-  Object.defineProperty(buffer, "unmap", { value: end, configurable: true });
+  Object.defineProperty(buffer, "unmap", { value: unmapped, configurable: true });
 }

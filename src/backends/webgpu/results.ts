@@ -1,4 +1,4 @@
-// What a batch copies to the host at its end, or at the end of each section where the graph is split.
+// Copies the results of a batch to the host at its end, or at the end of each section if the graph is split.
 
 import { type Graph, sectionsOf, type Value } from "../../graph/graph.ts";
 
@@ -15,7 +15,7 @@ export function resultOf({ outputs }: Graph): Value | undefined {
   return outputs.logits ?? outputs.hidden;
 }
 
-/** Whether it is all of a model. In a part of one nothing is in flight, and whole rows are read where tokens are adjusted. */
+/** Whether it is all of a model. In a part of one nothing is submitted ahead, and whole rows are read where tokens are adjusted. */
 export function isWholeModel(graph: Graph): boolean {
   const [{ takes } = { takes: [] }, ...later] = sectionsOf(graph);
   return takes.length === 0 && later.length === 0;

@@ -1,18 +1,18 @@
-// Where the slots of recurrent state are. A batch reads the state of a sequence in one slot and writes it to another, which the engine names when it asks
-// for the batch. One in flight (flight.ts) is submitted before that, so it writes to a spare place; once the engine asks for it, that place becomes the slot
-// that the engine names, and the place which that slot had becomes spare. Nothing is copied, and what a batch in vain has written is never read.
+// Maps the engine's slots of recurrent state to the GPU's. A batch reads the state of a sequence in one slot and writes it to another, which the engine
+// names when it asks for the batch. A batch submitted ahead (lookahead.ts) is submitted before that, so it writes to a spare place of the buffer; once the engine
+// asks for it, that place becomes the named slot, and the slot's old place becomes spare. Nothing is copied, and the state of a dropped batch is never read.
 
 import { type Batch, NO_SLOT, type SlotPair } from "../../graph/batch.ts";
 
-/** Places besides those of the slots: as many batches of one sequence can be in flight. */
+/** Places besides those of the slots: as many batches of one sequence can be submitted ahead. */
 export const SPARE_PLACES = 2;
 
 export class SlotPlaces {
   /** By slot. */
   readonly #places: Int32Array;
-  /** Those that no slot has and no batch in flight writes. */
+  /** Places that belong to no slot and that no batch submitted ahead writes. */
   readonly #spare: number[];
-  /** By row of the batches in flight: the places that they write, oldest first. */
+  /** By row of the batches submitted ahead: the places that they write, oldest first. */
   #flying: number[][] = [];
 
   /** @param slots of the engine; 0: there is no recurrent state. */
@@ -26,8 +26,8 @@ export class SlotPlaces {
     return slot === NO_SLOT ? NO_SLOT : this.#places[slot]!;
   }
 
-  /** How many batches like this one, with one token of each sequence, can be in flight behind it. */
-  roomBehind(batch: Batch): number {
+  /** The most batches like this one, with one token of each sequence, that can be submitted ahead behind it. */
+  capacityBehind(batch: Batch): number {
     if (this.#places.length === 0) return Infinity;
     for (let row = 0; row < batch.tokenCount; row++) {
       if ((batch.sequences[row]!.slots?.to ?? NO_SLOT) === NO_SLOT) return 0;
@@ -46,7 +46,7 @@ export class SlotPlaces {
     return { from, to };
   }
 
-  /** The oldest batch in flight is asked for: what it wrote for the sequence in this row is the state in `slot`. */
+  /** The oldest batch submitted ahead is asked for: the state that it wrote for the sequence in this row is the state in `slot`. */
   land(row: number, slot: number): void {
     const place = this.#flying[row]?.shift();
     if (place === undefined) return;
@@ -54,7 +54,7 @@ export class SlotPlaces {
     this.#places[slot] = place;
   }
 
-  /** What is in flight is not asked for. */
+  /** Drops the batches submitted ahead, which were not asked for. */
   drop(): void {
     this.#spare.push(...this.#flying.flat());
     this.#flying = [];

@@ -20,7 +20,10 @@ export interface Slots {
   readonly slotBytes: readonly number[];
 }
 
-/** `repeated`: nodes from one index to another that may run several times: what they read and write stays until then. */
+/**
+ * `repeated`: nodes from one index to another that may run several times: the values that they read and write stay until
+ * then.
+ */
 export function assignSlots(
   graph: Graph,
   groups: readonly Group[],
@@ -45,7 +48,7 @@ export function assignSlots(
     for (const value of taken.get(nodes[0]!) ?? []) take(value);
     for (const node of nodes) {
       if (node.op === "adapt" && lastNode.get(node.base) === indices.get(node)) {
-        // In place: nobody reads the base after it.
+        // In place: no node reads the base after it.
         slotOf[node.out.id] = slotOf[node.base.id]!;
         living.delete(node.base);
         living.add(node.out);
@@ -63,7 +66,7 @@ export function assignSlots(
 }
 
 /**
- * Index of the last node that reads each value, or that makes it; of what another part reads, the last of its section. Outputs
+ * Index of the last node that reads each value, or that makes it; of values that another part reads, the last of its section. Outputs
  * live to the end.
  */
 function lastNodes(graph: Graph): Map<Value, number> {

@@ -1,10 +1,10 @@
-// Whether the subgroups of a device are as wide as it says. One small kernel shuffles values over every distance at which the lanes of
-// a team exchange them (wgsl/teams.ts), and counts those that came from another lane than they should. It runs once, when a device is
+// Tests whether the subgroups of a device are as wide as it says. One small kernel shuffles values over every distance at which the lanes of
+// a subgroup exchange them (wgsl/subgroups.ts), and counts those that came from another lane than they should. It runs once, when a device is
 // opened (device.ts). A driver that gives this kernel full subgroups and a larger kernel smaller ones is not found out.
 
 import { DeviceLostError } from "../../base/errors.ts";
 import { MAP_READ, usage } from "./usage.ts";
-import { TEAM } from "./wgsl/teams.ts";
+import { SUBGROUP } from "./wgsl/subgroups.ts";
 
 /** Several workgroups, of the largest size that kernels have. */
 const GROUPS = 4;
@@ -13,7 +13,7 @@ const LANES = 256;
 /** Every lane shuffles a word, a float and a vector of floats over each distance. */
 const KINDS = 3;
 
-/** What the probe uses of a GpuDevice (device.ts), which imports this file. */
+/** The part of a GpuDevice (device.ts, which imports this file) that the probe uses. */
 interface ProbedDevice {
   readonly device: GPUDevice;
   wait<T>(work: Promise<T>): Promise<T>;
@@ -24,16 +24,16 @@ interface ProbedDevice {
 const scopes = ["validation", "out-of-memory", "internal"] as const;
 
 /**
- * true: all shuffles gave what they should. A text: what did not, or why nothing was computed. Throws where the device was lost
- * meanwhile, which says nothing about its subgroups. `team` is for tests, since software adapters have fewer lanes.
+ * true: all shuffles were right. A text: the wrong one, or why nothing was computed. Throws if the device was lost
+ * meanwhile, which says nothing about its subgroups. `subgroup` is for tests, since software adapters have fewer lanes.
  */
 export async function probeSubgroups(
   gpu: ProbedDevice,
-  team: number = TEAM,
+  subgroup: number = SUBGROUP,
 ): Promise<true | string> {
   try {
-    const masks = masksOf(team);
-    return verdict(await countsOf(gpu, probeText(masks), 1 + masks.length), masks, team);
+    const masks = masksOf(subgroup);
+    return verdict(await countsOf(gpu, probeText(masks), 1 + masks.length), masks, subgroup);
   } catch (thrown) {
     const error = await gpu.explain(thrown);
     if (error instanceof DeviceLostError) throw error;
@@ -41,14 +41,14 @@ export async function probeSubgroups(
   }
 }
 
-function masksOf(team: number): number[] {
+function masksOf(subgroup: number): number[] {
   const masks: number[] = [];
-  for (let mask = 1; mask < team; mask *= 2) masks.push(mask);
+  for (let mask = 1; mask < subgroup; mask *= 2) masks.push(mask);
   return masks;
 }
 
 /** From the counts of the kernel: lanes that ran it, then wrong values for each mask. */
-function verdict(counts: Uint32Array, masks: readonly number[], team: number): true | string {
+function verdict(counts: Uint32Array, masks: readonly number[], subgroup: number): true | string {
   const [ran, ...wrong] = counts;
   const lanes = GROUPS * LANES;
   // A kernel that did not run has counted nothing wrong, either.
@@ -57,16 +57,16 @@ function verdict(counts: Uint32Array, masks: readonly number[], team: number): t
   }
   const first = wrong.findIndex((count) => count > 0);
   if (first < 0) return true;
-  return `the device says at least ${team} lanes, but ${wrong[first]} of ${lanes * KINDS} values that lanes ${masks[first]} apart exchanged are wrong`;
+  return `the device says at least ${subgroup} lanes, but ${wrong[first]} of ${lanes * KINDS} values that lanes ${masks[first]} apart exchanged are wrong`;
 }
 
-/** Runs the kernel, and returns what it has counted. Errors of the device are thrown here, and are not kept as errors of later kernels. */
+/** Runs the kernel, and returns its counts. Errors of the device are thrown here, and are not kept as errors of later kernels. */
 async function countsOf(gpu: ProbedDevice, code: string, words: number): Promise<Uint32Array> {
   const { device } = gpu;
   for (const scope of scopes) device.pushErrorScope(scope);
   const [ran] = await Promise.allSettled([runProbe(gpu, code, words)]);
   const errors = await gpu.wait(Promise.all(scopes.map(() => device.popErrorScope())));
-  // The first of them says what is wrong with a text; a pipeline only says that its shader is.
+  // The first of them names the error of a text; a pipeline only says that its shader has one.
   const error = errors.find((each) => each !== null);
   if (error) throw new Error(error.message);
   if (ran.status === "rejected") throw ran.reason;

@@ -72,7 +72,7 @@ export async function timePass(
   return performance.now() - before;
 }
 
-/** The same by the clock of the GPU, from the pass's first dispatch to its last: without what the host does to submit it. */
+/** The same by the clock of the GPU, from the pass's first dispatch to its last: without the host's time to submit it. */
 async function timedPass(
   device: GPUDevice,
   encode: (pass: GPUComputePassEncoder) => void,
@@ -104,9 +104,9 @@ export function dispatchesOf(program: Program, counts: RowCounts, wants: KernelF
   );
 }
 
-/** Batches of the two submissions that are compared, and how often. */
+/** Batches of the two submissions that are compared, and the number of comparisons. */
 const repeats = { few: 2, many: 10, differences: 5 } as const;
-/** Of batches that take long: a submission takes no time to speak of then. */
+/** Repeats of slow batches: the time of a submission does not matter then. */
 const slowRepeats = { few: 1, many: 4, differences: 3 } as const;
 
 /** Milliseconds of such a batch, at least; on an adapter that computes on the CPU all are. */
@@ -142,6 +142,6 @@ export async function timeBatch(
     differences.push((all - (await run(few))) / (many - few));
   }
   const middle = differences.sort((a, b) => a - b)[count >> 1]!;
-  // On a busy machine few batches can take longer than many: then what a batch takes with its submission.
+  // On a busy machine few batches can take longer than many: then the time of a batch with its submission.
   return middle > 0 ? middle : whole;
 }

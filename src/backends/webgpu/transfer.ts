@@ -15,7 +15,7 @@ import type { KvRows } from "./wgsl/kv-format.ts";
 /** Keys or values of one layer. */
 interface Piece {
   readonly buffer: GPUBuffer;
-  /** Of a block, here and in the cache type's own form. */
+  /** Bytes of a block, here and in the cache type's own form. */
   readonly bytes: number;
   readonly ownBytes: number;
   readonly rows: KvRows | undefined;

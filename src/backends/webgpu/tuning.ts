@@ -1,11 +1,11 @@
-// The tuning of the GPU's kernels: how work is divided among teams of lanes, by its size. The defaults were measured
-// (docs/gpu.md).
+// The tuning of the GPU's kernels: how work is divided among subgroups of lanes, by its size. The defaults were measured
+// (docs/inside/gpu.md).
 
 import type { Batch } from "../../graph/batch.ts";
 import type { GraphNode } from "../../graph/graph.ts";
 import type { GpuFacts } from "./device.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
-import type { MatmulShape, SeveralShape } from "./wgsl/matmul-few.ts";
+import type { MatmulShape, SmallBatchShape } from "./wgsl/matmul-gemv.ts";
 import {
   type ExpertShapes,
   expertMatrixShapes,
@@ -13,20 +13,20 @@ import {
   matrixShapes,
   wideMatrixShapes,
 } from "./wgsl/matrix-shapes.ts";
-import { TEAM } from "./wgsl/teams.ts";
+import { SUBGROUP } from "./wgsl/subgroups.ts";
 
 export interface Tuning {
   /** The shape of matmuls of few tokens, by rows, columns and type of the weights. */
   shapeFor(rows: number, cols: number, dtype: string): MatmulShape;
-  /** How matmuls of several tokens are computed. */
-  readonly several: SeveralShape;
+  /** The shape of matmuls of several tokens. */
+  readonly smallBatch: SmallBatchShape;
   /** Quants are multiplied by dot4I8Packed. */
   readonly packedDots: boolean;
   /** Lanes of a workgroup that computes attention; 0: position by position (wgsl/attention.ts). */
   readonly attentionSize: number;
   /** The same for batches of several tokens. */
   readonly promptAttentionSize: number;
-  /** Where the commands of a batch are split into pieces that are submitted separately (commands.ts). */
+  /** The points at which the commands of a batch are split into pieces that are submitted separately (commands.ts). */
   readonly cuts: readonly number[];
   /** The shapes of matmuls of many tokens on matrix units, by the tokens of a batch. */
   readonly matrices: readonly MatrixShape[];
@@ -43,7 +43,7 @@ export interface Tuning {
 export interface LayerDispatch {
   /** Workgroups, all of which must run at the same time; 0: each kernel has its own dispatch. */
   readonly groups: number;
-  /** How often a workgroup looks whether the others are done, before it gives up. */
+  /** The number of polls by which a workgroup waits for the others, before it gives up. */
   readonly polls: number;
   /** Lanes of a workgroup, more than each kernel would have: one workgroup with many shares a core better than several that wait; undefined: as they have. */
   readonly lanes?: number | undefined;
@@ -51,7 +51,7 @@ export interface LayerDispatch {
   readonly mostBytes?: number;
   /** Only in models whose layers have this shape (layer-shape.ts). */
   readonly shape?: string;
-  /** The shapes of matmuls that it was measured with, in place of Tuning.shapeFor. */
+  /** The shapes of matmuls that it was measured with, instead of Tuning.shapeFor. */
   readonly shapeFor?: Tuning["shapeFor"];
   /** Why it was chosen, for --explain. */
   readonly why?: string;
@@ -62,10 +62,10 @@ export interface LayerDispatch {
 /** About a second of an H200, where a look takes 0.6 us. */
 export const USUAL_POLLS: number = 2 ** 21;
 
-/** The revision of layer kernels (layers.ts): raise it when their speed changes, so that what was tuned before is not used. */
+/** The revision of layer kernels (layers.ts): raise it when their speed changes, so that earlier times are not used. */
 export const LAYER_REVISION = 1;
 
-/** GPUs on which layer kernels were measured (docs/gpu.md), by their names. */
+/** GPUs on which layer kernels were measured (docs/journal/gpu-kernels.md), by their names. */
 const measuredLayers: readonly { name: RegExp; dispatch: LayerDispatch }[] = [
   {
     name: /\bh200\b/i,
@@ -82,7 +82,7 @@ const measuredLayers: readonly { name: RegExp; dispatch: LayerDispatch }[] = [
 
 /** Whether workgroups of this device can wait for each other in layer kernels. */
 export function canWait({ subgroups, isSoftware }: GpuFacts): boolean {
-  return isSoftware || (subgroups !== undefined && subgroups.min >= TEAM);
+  return isSoftware || (subgroups !== undefined && subgroups.min >= SUBGROUP);
 }
 
 /** The layer kernels of GPUs on which they were measured; undefined: of others. */
@@ -101,9 +101,9 @@ export function withLayers(tuning: Tuning, facts: GpuFacts, groups: number | und
   };
 }
 
-/** With fewer rows there are too few teams to keep a large GPU's memory busy, unless several teams share rows. */
+/** With fewer rows there are too few subgroups to keep a large GPU's memory busy, unless several subgroups share rows. */
 const FEW_ROWS = 8192;
-/** With so few, as routers have, four teams share rows. */
+/** With so few, as routers have, four subgroups share rows. */
 const FEWEST_ROWS = 512;
 
 /**
@@ -113,11 +113,11 @@ const FEWEST_ROWS = 512;
 const largeTuning: Tuning = {
   shapeFor: (rows) =>
     rows <= FEWEST_ROWS
-      ? { rows: 4, teams: 8, split: 4, ahead: 2 }
+      ? { rows: 4, subgroups: 8, split: 4, ahead: 2 }
       : rows < FEW_ROWS
-        ? { rows: 4, teams: 8, split: 2, ahead: 2 }
-        : { rows: 4, teams: 8, split: 1, ahead: 1 },
-  several: { most: 64, rows: 4, tiles: [2, 4, 8] },
+        ? { rows: 4, subgroups: 8, split: 2, ahead: 2 }
+        : { rows: 4, subgroups: 8, split: 1, ahead: 1 },
+  smallBatch: { most: 64, rows: 4, tiles: [2, 4, 8] },
   packedDots: true,
   attentionSize: 256,
   promptAttentionSize: 128,
@@ -131,8 +131,8 @@ const largeTuning: Tuning = {
 /** Without subgroups, lanes exchange values through workgroup memory, with barriers: they do it rarely, in small groups. */
 const plainTuning: Tuning = {
   ...largeTuning,
-  shapeFor: () => ({ rows: 4, teams: 2, split: 1, ahead: 1 }),
-  several: { most: 16, rows: 2, tiles: [4] },
+  shapeFor: () => ({ rows: 4, subgroups: 2, split: 1, ahead: 1 }),
+  smallBatch: { most: 16, rows: 2, tiles: [4] },
   attentionSize: 0,
   promptAttentionSize: 0,
   cuts: [],
@@ -150,39 +150,43 @@ export interface GpuTuningControls {
   tryBatch(batch: Batch): Promise<boolean>;
 }
 
-/** Chooses kernels by what they are and by the nodes that they compute. */
+/** Chooses kernels by their properties and by the nodes that they compute. */
 export type KernelFilter = (kernel: Kernel, nodes: readonly GraphNode[]) => boolean;
 
 /** The shapes that tuning chooses from, by name. */
 export const matmulShapes: ReadonlyMap<string, MatmulShape> = new Map(
   [
-    { rows: 4, teams: 8, split: 1, ahead: 1 },
-    { rows: 4, teams: 8, split: 2, ahead: 2 },
-    { rows: 4, teams: 8, split: 4, ahead: 1 },
-    { rows: 4, teams: 4, split: 1, ahead: 1 },
-    { rows: 4, teams: 2, split: 1, ahead: 1 },
-    { rows: 2, teams: 8, split: 1, ahead: 1 },
-    { rows: 2, teams: 4, split: 2, ahead: 2 },
-    { rows: 8, teams: 4, split: 1, ahead: 1 },
-    { rows: 8, teams: 8, split: 1, ahead: 1 },
+    { rows: 4, subgroups: 8, split: 1, ahead: 1 },
+    { rows: 4, subgroups: 8, split: 2, ahead: 2 },
+    { rows: 4, subgroups: 8, split: 4, ahead: 1 },
+    { rows: 4, subgroups: 4, split: 1, ahead: 1 },
+    { rows: 4, subgroups: 2, split: 1, ahead: 1 },
+    { rows: 2, subgroups: 8, split: 1, ahead: 1 },
+    { rows: 2, subgroups: 4, split: 2, ahead: 2 },
+    { rows: 8, subgroups: 4, split: 1, ahead: 1 },
+    { rows: 8, subgroups: 8, split: 1, ahead: 1 },
   ].map((shape) => [shapeId(shape), shape]),
 );
 
-/** "4x8.split2.ahead2": rows of a team x teams of a workgroup. */
-function shapeId({ rows, teams, split, ahead }: MatmulShape): string {
+/** "4x8.split2.ahead2": rows of a subgroup x subgroups of a workgroup. */
+function shapeId({ rows, subgroups, split, ahead }: MatmulShape): string {
   const rest = [split > 1 ? `.split${split}` : "", ahead > 1 ? `.ahead${ahead}` : ""];
-  return `${rows}x${teams}${rest.join("")}`;
+  return `${rows}x${subgroups}${rest.join("")}`;
 }
 
-/** The revision of the kernels that tuning compares (wgsl/matmul-few.ts): raise it when their speed changes. */
+/** The revision of the kernels that tuning compares (wgsl/matmul-gemv.ts): raise it when their speed changes. */
 export const MATMUL_REVISION = 7;
 
 export function tuningFor({ subgroups, packedDots, subgroupMatrix }: GpuFacts): Tuning {
-  if (!subgroups || subgroups.min < TEAM) return { ...plainTuning, packedDots };
+  if (!subgroups || subgroups.min < SUBGROUP) return { ...plainTuning, packedDots };
   return subgroupMatrix
-    ? { ...largeTuning, packedDots, several: { ...largeTuning.several, most: FEW_USERS } }
+    ? {
+        ...largeTuning,
+        packedDots,
+        smallBatch: { ...largeTuning.smallBatch, most: SMALL_BATCH_USERS },
+      }
     : { ...largeTuning, packedDots };
 }
 
 /** From more tokens on, matrix units are faster: 64 take 11 ms of a 7B on an NVIDIA H200, and 16 with dot4I8Packed; 32 take 10. */
-const FEW_USERS = 32;
+const SMALL_BATCH_USERS = 32;

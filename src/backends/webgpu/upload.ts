@@ -10,7 +10,7 @@ import type { Planes } from "./unpack/unpack.ts";
 import { planesOf, storedShape, type WeightLayout, type WeightPart } from "./weight-layout.ts";
 
 /** Bytes that are read at once: a multiple of 4. */
-const PIECE_BYTES = 4 * 2 ** 20;
+export const PIECE_BYTES: number = 4 * 2 ** 20;
 
 /** Blocks of types with planes are read in multiples of this, so that both planes are whole words. */
 const BLOCKS_AT_ONCE = 64;

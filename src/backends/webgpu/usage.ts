@@ -2,6 +2,7 @@
 
 export const usage = {
   mapRead: 0x0001,
+  mapWrite: 0x0002,
   copySource: 0x0004,
   copyTarget: 0x0008,
   storage: 0x0080,
@@ -9,3 +10,4 @@ export const usage = {
 } as const;
 
 export const MAP_READ = 0x0001;
+export const MAP_WRITE = 0x0002;

@@ -1,6 +1,6 @@
 // A warm-up: when a model is loaded, batches of made-up tokens, of each size for which there are other kernels, so that no user waits
-// for what happens once (a driver that finishes compiling, buffers that are cleared before their first use, JavaScript that is not
-// optimized yet). What they wrote is cleared; the backend's caller sees nothing of it.
+// for one-time work (a driver that finishes compiling, buffers that are cleared before their first use, JavaScript that is not
+// optimized yet). Their writes are cleared; the backend's caller sees nothing of them.
 
 import {
   Batch,
@@ -11,16 +11,17 @@ import {
 } from "../../graph/batch.ts";
 import { sectionsOf } from "../../graph/graph.ts";
 import type { RunOptions } from "../backend.ts";
+import { crossFloats } from "../cross-values.ts";
 import type { Layout } from "./buffers.ts";
 import type { Program } from "./program.ts";
 
 /** A slow GPU, for which a large batch takes long in any case, is not kept busy for longer; the batch that has begun ends. */
 export const WARM_UP_MS = 500;
 
-/** The second time a size is computed, what remains is mostly JavaScript. */
+/** The second time a size is computed, the time is mostly that of JavaScript. */
 const TIMES = 2;
 
-/** The best logit, as greedy sampling has it, and what is drawn from several: other kernels find them. */
+/** The best logit, as in greedy sampling, and a draw from smallBatch: other kernels find them. */
 const greedy: NextDraw = { temperature: 0, topK: 1, topP: 1, minP: 0, uniform: () => 0 };
 const drawn: NextDraw = { ...greedy, temperature: 1, topK: 40 };
 
@@ -29,13 +30,15 @@ export interface WarmUpParts {
   readonly program: Program;
   /** Positions that a text may have. */
   readonly contextSize: number;
+  /** No batches of other sizes than the largest. */
+  readonly onlyLargest: boolean;
   /** After which no batch begins. */
   readonly mostMs: number;
   run(batch: Batch, options: RunOptions): Promise<void>;
   now(): number;
 }
 
-/** What was computed, for --explain. */
+/** The batches that were computed, for --explain. */
 export interface WarmedUp {
   /** Tokens of each batch. */
   readonly sizes: readonly number[];
@@ -48,14 +51,25 @@ export async function warmUp(parts: WarmUpParts): Promise<WarmedUp> {
   const batch = new Batch(limits);
   const since = now();
   const sizes: number[] = [];
-  for (const size of sizesOf(program, limits.maxTokens)) {
+  const compute = async (size: number, draw: NextDraw): Promise<void> => {
+    fill(batch, size, parts, draw);
+    const phase = batch.outputCount === size ? "generation" : "prompt";
+    for (const [section, { takes }] of sectionsOf(graph).entries()) {
+      const input = new Float32Array(crossFloats(takes, limits));
+      await run(batch, { section, phase, input });
+    }
+    sizes.push(size);
+  };
+  const kernelSizes = sizesOf(program, limits.maxTokens);
+  // First the kernels of large batches, and the largest batch: of the memory that a driver only allocates when a batch is computed,
+  // these take the most. On a slow GPU its buffers were cleared, which has to do.
+  const [large, largest] = [kernelSizes.at(-1)!, limits.maxTokens];
+  await compute(large, greedy);
+  const expectedMs = ((now() - since) * largest) / large;
+  if (large < largest && expectedMs <= 2 * mostMs) await compute(largest, greedy);
+  for (const size of parts.onlyLargest ? [] : kernelSizes) {
     for (let time = 0; time < TIMES && now() - since < mostMs; time++) {
-      fill(batch, size, parts, time === 0 ? drawn : greedy);
-      const phase = batch.outputCount === size ? "generation" : "prompt";
-      for (let section = 0; section < sectionsOf(graph).length; section++) {
-        await run(batch, { section, phase });
-      }
-      sizes.push(size);
+      await compute(size, time === 0 ? drawn : greedy);
     }
   }
   return { sizes, ms: now() - since };
@@ -68,7 +82,7 @@ function sizesOf({ parts, best, bestOne }: Program, most: number): number[] {
   return [...new Set([1, ...least])].filter((size) => size <= most).sort((a, b) => a - b);
 }
 
-/** A token of each of so many generations, or a prompt of so many tokens where no batch has as many outputs. */
+/** A token of each of `size` generations, or a prompt of `size` tokens if no batch has as many outputs. */
 function fill(
   batch: Batch,
   size: number,
@@ -96,7 +110,7 @@ function fill(
   }
 }
 
-/** A sequence of so many tokens, in blocks and slots that no other has yet, as far as there are enough. */
+/** A sequence of `tokens` tokens, in blocks and slots that no other has yet, as far as there are enough. */
 function madeUp({ kv, plan }: Layout, index: number, tokens: number): BatchSequence {
   const blocks = Math.ceil(tokens / KV_BLOCK_TOKENS);
   const groups = kv.groups.map(({ held }) =>

@@ -2,10 +2,10 @@
 // model when it is loaded. In Node through the npm package `webgpu` (Dawn), in a browser through navigator.gpu.
 //
 // A batch writes the batch area, runs all kernels and copies the logits out (batch-runner.ts). Activations are rounded to DType.activation, as in
-// the reference; products and sums are float32 where docs/gpu.md says nothing else.
+// the reference; products and sums are float32 where docs/use/gpu.md says nothing else.
 
 import { CallTable } from "../../base/call-table.ts";
-import { type DeviceLostError, DisposedError } from "../../base/errors.ts";
+import { AbortedError, type DeviceLostError, DisposedError } from "../../base/errors.ts";
 import type { Batch } from "../../graph/batch.ts";
 import {
   type GraphNode,
@@ -21,14 +21,14 @@ import {
   type Backend,
   type BackendProfile,
   type BestLogits,
-  isSameRoom,
+  isSameCapacity,
   type KvCacheOptions,
   type MemoryNeed,
   type MemoryUse,
   type RunOptions,
   type StateTransfer,
   type WeightReader,
-  wholeRoom,
+  wholeCapacity,
 } from "../backend.ts";
 import { crossFloats } from "../cross-values.ts";
 import { BatchArea } from "./batch-area.ts";
@@ -39,23 +39,27 @@ import {
   allocateCache,
   type Buffers,
   clearState,
-  hasRoom,
+  clearWork,
+  hasCapacity,
   type Layout,
   layOut,
   moveCache,
 } from "./buffers.ts";
 import { BatchCommands } from "./commands.ts";
 import { type GpuDevice, type GpuFacts, gpuIdentity } from "./device.ts";
+import type { ExactArithmetic } from "./exact/arithmetic.ts";
 import { checkExactness } from "./exact/check.ts";
 import { supportsExactly } from "./exact/table.ts";
 import { HostExperts } from "./experts/host-experts.ts";
-import { Flight } from "./flight.ts";
 import { dispatchFor } from "./layer-shape.ts";
+import { Lookahead } from "./lookahead.ts";
 import {
+  exactNote,
   expertNotes,
-  flightNotes,
   layerNotes,
+  lookaheadNotes,
   programNotes,
+  streamNote,
   subgroupNotes,
   warmUpNote,
 } from "./notes.ts";
@@ -65,6 +69,10 @@ import { makeProgram, type Pipelines, type Program, withCache } from "./program.
 import { ReadOut } from "./read-out.ts";
 import { recordCalls } from "./record-calls.ts";
 import { SlotPlaces } from "./slot-places.ts";
+import { HostRows } from "./stream/host-rows.ts";
+import { withoutEmbeddings } from "./stream/stream-layout.ts";
+import type { StreamSource } from "./stream/stream-source.ts";
+import { WeightStream } from "./stream/weight-stream.ts";
 import { dispatchesOf, type KernelTime, timeBatch, timeKernels } from "./time-kernels.ts";
 import { gpuTransfer } from "./transfer.ts";
 import {
@@ -83,7 +91,7 @@ import { roundsToHalves } from "./wgsl/round-activations.ts";
 
 /** The most tokens of a batch. */
 const HARDWARE_BATCH = 512;
-/** Of software adapters, and of exact kernels, which have a row of scores for each token. */
+/** The same for software adapters, and of exact kernels, which have a row of scores for each token. */
 const SMALL_BATCH = 32;
 
 export interface WebGpuOptions {
@@ -95,13 +103,15 @@ export interface WebGpuOptions {
   readonly profile?: boolean | undefined;
   /** Compute with the bits of this arithmetic, the CPU's; undefined: as fast as the GPU can. */
   readonly exact?: Arithmetic | undefined;
-  /** Batches that may be submitted before the host asks for them; 0: none. Default: what is fastest. */
+  /** Batches that may be submitted before the host asks for them; 0: none. Default: the fastest number. */
   readonly ahead?: number | undefined;
   /** Experts of each layer that lie in GPU memory at a time, the rest in the host's; undefined: all. */
   readonly expertSlots?: number | undefined;
+  /** Has the matrices of layers, which are then brought for each batch and not in GPU memory (stream/); undefined: they are. */
+  readonly stream?: StreamSource | undefined;
   /** Matrix units, for tests without them. */
   readonly matrixCalls?: MatrixCalls | undefined;
-  /** How long a warm-up may take; 0: there is none, as by default on software adapters. */
+  /** The most time of a warm-up in ms; 0: there is none, as by default on software adapters. */
   readonly warmUpMs?: number | undefined;
 }
 
@@ -118,9 +128,14 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   /** The recorded calls of the API; undefined: no profile is wanted. */
   readonly #calls: CallTable | undefined;
   readonly #exact: Arithmetic | undefined;
+  /** The device's arithmetic for it, once that was checked. */
+  #exactHere: ExactArithmetic | undefined;
   readonly #expertSlots: number | undefined;
   readonly #matrixCalls: MatrixCalls | undefined;
   readonly #mostAhead: number | undefined;
+  readonly #stream: StreamSource | undefined;
+  /** The plan that was given, and the one that is computed here. */
+  #streamed: { readonly of: Plan; readonly plan: Plan } | undefined;
   readonly #notes: readonly string[];
   readonly #runner: BatchRunner;
   readonly #pipelines: Pipelines;
@@ -133,6 +148,9 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   /** Layers were one dispatch, and its workgroups could not wait for each other. */
   #gaveUp = false;
   #disposed = false;
+  /** Memory was asked for. */
+  #hasTried = false;
+  #ended: Promise<void> | undefined;
   readonly #warmUpMs: number;
   #warmedUp: WarmedUp | undefined;
 
@@ -140,6 +158,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   constructor(gpu: GpuDevice, options: WebGpuOptions = {}) {
     const { tuning, notes = [], profile, exact, expertSlots, ahead } = options;
     this.#matrixCalls = options.matrixCalls;
+    this.#stream = options.stream;
     this.#mostAhead = ahead ?? gpu.ahead;
     this.#exact = exact;
     this.#expertSlots = expertSlots;
@@ -154,7 +173,6 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       overCache: (program) => this.#overCache(program),
     });
     this.#warmUpMs = options.warmUpMs ?? (gpu.facts.isSoftware ? 0 : WARM_UP_MS);
-    if (this.#calls) recordCalls(gpu.device, this.#calls);
     this.batchTokens = gpu.facts.isSoftware || exact ? SMALL_BATCH : HARDWARE_BATCH;
   }
 
@@ -186,25 +204,32 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     return {
       ...use,
       weightBytes: use.weightBytes + hostBytes,
-      // WebGPU does not say how much memory a GPU has: prepare() finds out.
+      // WebGPU does not give a GPU's memory size: prepare() finds it.
       limitBytes: (facts.memoryBytes ?? Number.POSITIVE_INFINITY) + hostBytes,
       deviceBytes: facts.isSoftware ? 0 : use.weightBytes + use.kvBytes + use.workBytes,
     };
   }
 
+  /** Before memory is asked for: a device on which nothing was tried before. */
+  async #fresh(): Promise<void> {
+    if (this.#hasTried) await this.#gpu.renew();
+    this.#hasTried = true;
+  }
+
   async fits(plan: Plan, kv: KvCacheOptions): Promise<boolean> {
     this.#alive();
+    await this.#fresh();
     // Tries the whole cache, so that there is memory to grow into.
-    return await hasRoom(
-      this.#gpu,
-      layOut(plan, wholeRoom(kv), this.#facts, this.#exact !== undefined, this.#expertSlots),
-    );
+    return await hasCapacity(this.#gpu, this.#layOutAnew(this.#planOf(plan), wholeCapacity(kv)));
   }
 
   async prepare(plan: Plan, kv: KvCacheOptions): Promise<void> {
     this.#alive();
     const layout = this.#layOut(plan, kv);
-    if (this.#exact) await checkExactness(this.#gpu, this.#exact);
+    await this.#fresh();
+    if (this.#calls) recordCalls(this.#gpu.device, this.#calls);
+    if (this.#exact) this.#exactHere = await checkExactness(this.#gpu, this.#exact);
+    this.#stream?.open(plan.graph.weights.filter(({ shape }) => shape.length > 1));
     try {
       const buffers = await allocate(this.#gpu, layout);
       const uploader = new Uploader(
@@ -217,8 +242,13 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       const { experts } = layout;
       const tables = buffers.expertTables;
       const places = new SlotPlaces(recurrentStates(plan.graph).length > 0 ? (kv.slots ?? 0) : 0);
+      const stream = this.#stream && {
+        weights: await WeightStream.make(this.#gpu, layout.weights, buffers.weights, this.#stream),
+        rows: new HostRows(plan.graph, plan.limits, this.#stream),
+      };
       this.#prepared = {
         layout,
+        stream,
         experts: new HostExperts(
           this.#gpu.device,
           layout.weights,
@@ -236,7 +266,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         commands: this.#batchCommands(layout, buffers),
         times: this.#batchTimes(program),
         out: new ReadOut(this.#gpu, layout, buffers),
-        flight: this.#newFlight(plan, places),
+        lookahead: this.#newLookahead(plan, places),
         places,
       };
     } catch (error) {
@@ -245,7 +275,9 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   async upload(weight: Weight, read: WeightReader): Promise<void> {
-    const { uploader, experts } = this.#ready();
+    const { uploader, experts, layout } = this.#ready();
+    const { parts, streamed } = layout.weights;
+    if (streamed?.unitOf.has(weight.name) || !parts.has(weight.name)) return;
     try {
       await (experts.has(weight) ? experts : uploader).upload(weight, read);
     } catch (error) {
@@ -253,26 +285,34 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     }
   }
 
-  async warmUp(contextSize: number): Promise<void> {
+  async warmUp(contextSize: number, onlyLargest: boolean = false): Promise<void> {
     const prepared = this.#ready();
     const { layout, program } = prepared;
-    // A profile shows all that was computed, and slots of experts what was used.
+    // A profile shows all computed batches, and slots of experts all uses.
     const mostMs = this.#warmUpMs;
-    if (mostMs === 0 || this.#calls || layout.experts.length > 0) return;
+    if (mostMs === 0 || this.#calls || layout.experts.length > 0 || this.#stream) return;
     const now = () => performance.now();
     const run = (batch: Batch, options: RunOptions) => this.run(batch, options);
-    this.#warmedUp = await warmUp({ layout, program, contextSize, mostMs, run, now });
-    await this.#gpu.wait(this.#gpu.device.queue.onSubmittedWorkDone()); // what is in flight
-    prepared.flight.drop();
-    prepared.flight = this.#newFlight(layout.plan, prepared.places);
+    const parts = { layout, program, contextSize, mostMs, onlyLargest, run, now };
+    try {
+      clearWork(this.#gpu, prepared.buffers);
+      const warmedUp = await warmUp(parts);
+      if (!onlyLargest) this.#warmedUp = warmedUp;
+    } catch (error) {
+      throw await this.#gpu.explain(error);
+    }
+    await this.#gpu.wait(this.#gpu.device.queue.onSubmittedWorkDone()); // batches submitted ahead
+    prepared.lookahead.drop();
+    prepared.lookahead = this.#newLookahead(layout.plan, prepared.places);
     clearState(this.#gpu, prepared.buffers);
   }
 
   async run(batch: Batch, options: RunOptions = {}): Promise<void> {
+    if (this.#prepared?.stream) return await this.#runStreamed(batch, options);
     await this.#runner.run(batch, options);
     const { out } = this.#ready();
     if (!out.failed) return;
-    // Its workgroups could not wait for each other: what was computed is wrong, and no layer is one dispatch any more.
+    // Its workgroups could not wait for each other: its results are wrong, and no layer is one dispatch any more.
     this.#gpu.layerGroups = 0;
     this.#gaveUp = true;
     // The same shapes of matmuls, and so the same bits.
@@ -280,6 +320,18 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     await this.retune({ ...this.#tuning, layerDispatch: dispatch && { ...dispatch, groups: 0 } });
     out.failed = false;
     await this.#runner.run(batch, { ...options, meanwhile: () => {} });
+  }
+
+  async #runStreamed(batch: Batch, options: RunOptions): Promise<void> {
+    const { stream } = this.#ready();
+    const { weights, rows } = stream!;
+    if (options.stop?.()) throw new AbortedError("the batch");
+    weights.begin();
+    try {
+      await this.#runner.run(batch, { ...options, input: await rows.of(batch, options) });
+    } finally {
+      await weights.end();
+    }
   }
 
   /** For measuring: run(), but where workgroups could not wait for each other it is false, and nothing else happens. */
@@ -292,9 +344,9 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {
-    const { layout, out, flight } = this.#ready();
-    if (flight.ahead > 0) {
-      throw new Error(`webgpu backend: "${output}" of a batch that others follow in flight`);
+    const { layout, out, lookahead } = this.#ready();
+    if (lookahead.ahead > 0) {
+      throw new Error(`webgpu backend: "${output}" of a batch that others follow submitted ahead`);
     }
     const value = outputNamed(layout.plan.graph, output);
     if (out.row(value, row, target)) return;
@@ -337,7 +389,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     // No await from here on: a batch that was submitted in between wrote to the old cache, and is copied with it.
     moveCache(this.#gpu, prepared.buffers, cache);
     const moved = this.#gpu.wait(this.#gpu.device.queue.onSubmittedWorkDone());
-    prepared.moved = moved.catch(() => {}); // whoever computes says that a GPU is lost
+    prepared.moved = moved.catch(() => {}); // the next batch reports that a GPU is lost
     prepared.buffers = buffers;
     prepared.program = program;
     prepared.commands = this.#batchCommands(layout, buffers);
@@ -379,10 +431,10 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.#prepared?.times?.reset();
   }
 
-  /** For measuring: how long each kernel of a batch of this size takes, the batch of the last run() repeated. */
+  /** For measuring: the time of each kernel of a batch of this size, the batch of the last run() repeated. */
   async timeKernels(batch: Batch): Promise<KernelTime[]> {
     const prepared = this.#ready();
-    prepared.flight.drop();
+    prepared.lookahead.drop();
     this.#runner.write(batch);
     const counts = batch.counts();
     return await timeKernels(this.#gpu, prepared.program, counts);
@@ -391,7 +443,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   /** For measuring: milliseconds of GPU time of a batch, from several in one submission. */
   async timeBatch(batch: Batch, wants?: KernelFilter): Promise<number> {
     const prepared = this.#ready();
-    prepared.flight.drop();
+    prepared.lookahead.drop();
     this.#runner.write(batch);
     const counts = batch.counts();
     return await timeBatch(this.#gpu, prepared.program, counts, wants);
@@ -403,8 +455,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     return dispatchesOf(program, batch.counts(), wants).map(({ kernel }) => kernel);
   }
 
-  flight(): { submitted: number; dropped: number } {
-    const { submitted = 0, dropped = 0 } = this.#prepared?.flight ?? {};
+  lookahead(): { submitted: number; dropped: number } {
+    const { submitted = 0, dropped = 0 } = this.#prepared?.lookahead ?? {};
     return { submitted, dropped };
   }
 
@@ -423,17 +475,18 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     return [
       `GPU ${facts.name} (${kind}), ${facts.driver}`,
       this.#exact
-        ? "exact: the bits of the CPU"
+        ? exactNote(this.#exactHere)
         : "matmuls in floats, of activations that are rounded as on the CPU",
       ...subgroupNotes(facts),
       ...this.#notes,
-      ...(known ? flightNotes(known.flight, known.program) : []),
+      ...(known ? lookaheadNotes(known.lookahead, known.program) : []),
       ...(this.#warmedUp ? [warmUpNote(this.#warmedUp)] : []),
       ...(this.#gaveUp
         ? ["workgroups could not wait for each other: each op is a dispatch"]
         : this.#layerNotes()),
       ...(known ? expertNotes(known.layout, known.experts) : []),
       ...(known ? programNotes(known.layout, known.program) : []),
+      ...(known?.stream ? [streamNote(known.layout, known.stream.weights.batchBytes)] : []),
     ];
   }
 
@@ -446,12 +499,20 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
+    const reads = this.#prepared?.stream?.weights.end();
     this.#prepared = undefined;
     this.#layout = undefined;
-    this.#gpu.dispose(); // frees every buffer, too
+    const dispose = () => {
+      this.#gpu.dispose(); // frees every buffer, too
+      this.#stream?.close();
+    };
+    // Not under a file that is being read into one.
+    if (reads) this.#ended = reads.then(dispose, dispose);
+    else dispose();
   }
 
   async ended(): Promise<void> {
+    await this.#ended;
     await this.#gpu.ended();
   }
 
@@ -464,12 +525,12 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     return program;
   }
 
-  /** Makes all programs anew, after what they depend on has changed. */
+  /** Makes all programs anew, after their inputs have changed. */
   async #replaceProgram(): Promise<void> {
     const prepared = this.#ready();
     const program = await this.#makeProgram(prepared.layout, prepared.buffers, "groups");
     this.#byNodes = undefined;
-    prepared.flight.drop(); // computed by the program before
+    prepared.lookahead.drop(); // computed by the program before
     prepared.program.exchange?.destroy();
     prepared.program = this.#overCache(program);
     prepared.commands = this.#batchCommands(prepared.layout, prepared.buffers);
@@ -490,15 +551,27 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
 
   #layOut(plan: Plan, kv: KvCacheOptions): Layout {
     const known = this.#layout;
-    if (known?.plan === plan && isSameRoom(known.kv, kv)) return known;
-    const isExact = this.#exact !== undefined;
-    this.#layout = layOut(plan, kv, this.#facts, isExact, this.#expertSlots);
+    const own = this.#planOf(plan);
+    if (known?.plan === own && isSameCapacity(known.kv, kv)) return known;
+    this.#layout = this.#layOutAnew(own, kv);
     return this.#layout;
+  }
+
+  #layOutAnew(plan: Plan, kv: KvCacheOptions): Layout {
+    const isExact = this.#exact !== undefined;
+    const streams = this.#stream !== undefined;
+    return layOut(plan, kv, this.#facts, isExact, this.#expertSlots, streams);
+  }
+
+  #planOf(plan: Plan): Plan {
+    if (!this.#stream) return plan;
+    if (this.#streamed?.of !== plan) this.#streamed = { of: plan, plan: withoutEmbeddings(plan) };
+    return this.#streamed.plan;
   }
 
   #makeProgram(layout: Layout, buffers: Buffers, by: "groups" | "nodes"): Promise<Program> {
     const options = {
-      exact: this.#exact,
+      exact: this.#exactHere,
       wide: this.#isWide,
       matrixCalls: this.#matrixCalls,
     };
@@ -508,8 +581,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     return makeProgram(this.#gpu, layout, buffers, tuning, by, this.#pipelines, options);
   }
 
-  #newFlight({ limits }: Plan, places: SlotPlaces): Flight {
-    return new Flight(mostRows("logits", limits), this.#mostAhead, places);
+  #newLookahead({ limits }: Plan, places: SlotPlaces): Lookahead {
+    return new Lookahead(mostRows("logits", limits), this.#mostAhead, places);
   }
 
   #batchCommands(layout: Layout, buffers: Buffers): BatchCommands {

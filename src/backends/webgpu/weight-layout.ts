@@ -37,6 +37,12 @@ export interface WeightLayout {
   /** All rows of a stack, by the name of its first weight. */
   readonly stacks: ReadonlyMap<string, WeightPart>;
   readonly totalBytes: number;
+  /** Matrices that are not in GPU memory, by layer in the order in which they compute; undefined: all are (stream/). */
+  readonly streamed?: {
+    readonly units: readonly (readonly Weight[])[];
+    /** By the name of the weight. */
+    readonly unitOf: ReadonlyMap<string, number>;
+  };
 }
 
 /** Offsets of bindings are multiples of this on every device. */
@@ -179,7 +185,7 @@ export function storedShape(weight: Weight): StoredShape {
   return { rows, wide: blocks * planes.wide, narrow: blocks * planes.narrow };
 }
 
-/** How a matrix's blocks are split into planes; undefined: not at all. */
+/** The planes of a matrix's blocks; undefined: they are not split. */
 export function planesOf({ shape, dtype }: Weight): Planes | undefined {
   const unpack = shape.length === 1 ? undefined : unpackOf(dtype);
   return unpack?.kind === "block" ? unpack.planes : undefined;

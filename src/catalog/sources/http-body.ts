@@ -15,7 +15,7 @@ export interface BodyRequest {
   offset: number;
   /** Total size of the resource, if known. */
   bytes?: number;
-  /** What to do about a 401, 403 or 404: the end of that error's message. */
+  /** Advice about a 401, 403 or 404: the end of that error's message. */
   advice?: string;
   signal: AbortSignal | undefined;
 }
@@ -28,7 +28,7 @@ export class RemoteChangedError extends SourceError {
 const attemptsWithoutProgress = 5;
 const waits: Waits = { firstMs: 250, mostMs: 10_000, tries: attemptsWithoutProgress };
 
-/** What the responses so far said about the resource. */
+/** The facts about the resource that the responses stated so far. */
 interface BodyState {
   position: number;
   etag: string | undefined;

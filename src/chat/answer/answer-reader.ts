@@ -1,9 +1,14 @@
-// Reads a model's answer as it comes: reasoning, plain text and tool calls, told apart by the model's own format. What was given
-// out is never taken back: text that may still become a marker is held until that is certain.
+// Reads a model's answer as it comes: reasoning, plain text and tool calls, told apart by the model's own format. Text that was
+// given out is never taken back: text that may still become a marker is held until that is certain.
 
+import type {
+  AnswerFormat,
+  AnswerTool,
+  CallFormat,
+  ReasoningMarks,
+} from "../../api/answer-format.ts";
 import type { CallContext } from "./calls/call-reader.ts";
 import { callStarts, readCalls } from "./calls/calls.ts";
-import type { AnswerFormat, AnswerTool, CallFormat, ReasoningMarks } from "./format.ts";
 import { frameReaders } from "./frames.ts";
 import { copyJson, NotJson } from "./json-value.ts";
 import { type AnswerPart, AnswerSink, Trimmed } from "./sink.ts";
@@ -12,22 +17,22 @@ import { accept, acceptMarker, has, type Reading, Source, space, upTo } from "./
 export interface AnswerReaderOptions {
   readonly format: AnswerFormat;
   /** Tools that may be called; without any, calls are plain text. */
-  readonly tools?: readonly AnswerTool[];
+  readonly tools?: readonly AnswerTool[] | undefined;
   /** `inline`: reasoning stays in the text, with its marks; `both`: there, and apart from it. */
-  readonly reasoning?: "apart" | "inline" | "both";
-  /** Where the prompt leaves the model (promptEnd). */
-  readonly start?: AnswerStart;
+  readonly reasoning?: "apart" | "inline" | "both" | undefined;
+  /** The state in which the prompt leaves the model (promptEnd). */
+  readonly start?: AnswerStart | undefined;
   /** The text is one JSON value: a fence around it is left out. */
-  readonly isJson?: boolean;
+  readonly isJson?: boolean | undefined;
 }
 
-/** How the prompt ends. */
+/** The end of the prompt. */
 export interface AnswerStart {
   /** `open`: within reasoning; `closed`: after it. */
   readonly reasoning: "open" | "closed" | "unknown";
   /** The text that opened reasoning. */
   readonly opening: string;
-  /** An answer that goes on: what it has so far. */
+  /** An answer that is continued: its text so far. */
   readonly before?: { readonly reasoning?: string; readonly content?: string };
 }
 
@@ -55,14 +60,14 @@ export class AnswerReader {
     this.#run();
   }
 
-  /** More text; what it adds to the answer. */
+  /** Takes more text; returns the parts that it adds to the answer. */
   push(text: string): AnswerPart[] {
     this.#source.push(text);
     this.#run();
     return this.#sink.drain();
   }
 
-  /** The text has ended; what was still held. */
+  /** The text has ended; returns the part that was still held. */
   end(): AnswerPart[] {
     this.#source.end();
     this.#run();
@@ -172,7 +177,7 @@ export class AnswerReader {
     yield* this.#readReasoning(reasoning, source.recorded());
   }
 
-  /** From behind the opening mark to behind the closing one. */
+  /** Reads from after the opening mark to after the closing one. */
   *#readReasoning(reasoning: ReasoningMarks, opening: string): Reading<void> {
     const source = this.#source;
     const { content, calls } = this.#options.format;
@@ -298,7 +303,7 @@ export class AnswerReader {
 /** Marks that no ordinary text has: they count wherever they stand. */
 const isSpecial = (mark: string): boolean => /[|[\]]/.test(mark);
 
-/** Where a prompt leaves the model. */
+/** The state in which a prompt leaves the model. */
 export function promptEnd(prompt: string, format: AnswerFormat): AnswerStart {
   const { reasoning } = format;
   if (reasoning === undefined) return freshStart;

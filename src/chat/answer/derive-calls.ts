@@ -1,12 +1,19 @@
 // The form of a model's calls, from how its template writes two of them back (probes.ts): the texts between names, keys and
 // values that are known are the marks.
 
+import type {
+  CallForm,
+  CallFormat,
+  Counted,
+  JsonForm,
+  TaggedForm,
+  Wrapper,
+} from "../../api/answer-format.ts";
 import { isObject } from "./calls/call-reader.ts";
-import type { CallForm, CallFormat, Counted, JsonForm, TaggedForm, Wrapper } from "./format.ts";
 import { CONTENT, FIRST, type Probes, SECOND } from "./probes.ts";
 import { between, commonPrefix, commonSuffix, fromTag, jsonEnd, toTag } from "./texts.ts";
 
-/** Where a call is in a text: from its first character that is no mark to the last. */
+/** The range of a call in a text: from its first character that is not part of a mark to the last. */
 interface Place {
   readonly from: number;
   readonly to: number;
@@ -15,7 +22,7 @@ interface Place {
 interface Found {
   readonly form: CallForm;
   readonly first: Place;
-  /** Of the second call; undefined if there is none. */
+  /** The range of the second call; undefined if there is none. */
   readonly second: Place | undefined;
 }
 
@@ -74,7 +81,10 @@ export function deriveCalls(
   };
 }
 
-/** Everything up to the calls: what a turn of plain text begins with, too, reasoning, and the end of plain text. */
+/**
+ * The length of the text before the calls: the beginning that a turn of plain text has as well, reasoning, and the end of plain
+ * text.
+ */
 function headerLength(
   text: string,
   to: number,
@@ -149,7 +159,7 @@ function findJson(text: string, hasSecond: boolean): Found | undefined {
   return { form, first: object, second: objectAround(text, at, SECOND.numberKey) };
 }
 
-/** The largest JSON object around a place that has a key in it. */
+/** The largest JSON object around a position that has a key in it. */
 function objectAround(text: string, at: number, key: string): Place | undefined {
   let found: Place | undefined;
   for (let from = text.lastIndexOf("{", at); at >= 0 && from >= 0; ) {
@@ -225,7 +235,7 @@ function namedPlace(
   return { from: at, to, after: text.slice(at + name.length, open) };
 }
 
-/** What follows two names: if only a number differs, the number counts the calls. */
+/** The text after two names: if only a number differs, the number counts the calls. */
 function counted(first: string, second: string | undefined): Counted {
   if (second === undefined || second === first) return { first, last: undefined };
   const start = commonPrefix(first, second);

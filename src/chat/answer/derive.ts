@@ -1,9 +1,9 @@
-// The format of a model's answers, from its chat template: what the template does with probes (probes.ts), and for the rest texts
-// that only such templates have (known.ts).
+// The format of a model's answers, derived from its chat template: from its renderings of probes (probes.ts), and for the rest from
+// texts that only such templates have (known.ts).
 
+import type { AnswerFormat, ReasoningMarks, Wrapper } from "../../api/answer-format.ts";
 import type { ChatTemplate } from "../template.ts";
 import { deriveCalls } from "./derive-calls.ts";
-import type { AnswerFormat, ReasoningMarks, Wrapper } from "./format.ts";
 import { knownFormats, reasoningMarks } from "./known.ts";
 import { CONTENT, FIRST, type Probes, probe, REASONING } from "./probes.ts";
 
@@ -53,17 +53,17 @@ const mirrors: readonly (readonly [RegExp, string])[] = [
   [/END_/, "START_"],
 ];
 
-/** The mark that opens what `end` closes, where `text` has it. */
+/** The opening mark that matches `end`, if `text` has it. */
 function mirrored(text: string, end: string): string | undefined {
   for (const [closing, opening] of mirrors) {
     const start = end.replace(closing, opening);
     if (start !== end && text.includes(start)) return start;
   }
-  // Other pairs: whatever tag stands last before the reasoning.
+  // Other pairs: the last tag before the reasoning.
   return /(<[^<>]*>|\[[^[\]]*\])\w*\s*$/.exec(text)?.[0].trim();
 }
 
-/** Marks around plain text: what stands between the end of the prompt (or of reasoning) and the text. */
+/** Marks around plain text: the text between the end of the prompt (or of reasoning) and the content. */
 function contentOf(probes: Probes, reasoning: Wrapper | undefined): Wrapper | undefined {
   const shown = probes.reasoning?.includes(REASONING) ? probes.reasoning : probes.content;
   const at = shown?.indexOf(CONTENT) ?? -1;

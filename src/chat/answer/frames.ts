@@ -1,8 +1,8 @@
 // Answers that are several messages, each with a header: GPT-OSS ("harmony"), Muse (`to=` in the header) and Functionary 3.2.
 
+import type { FrameStyle } from "../../api/answer-format.ts";
 import { type CallContext, NoCall } from "./calls/call-reader.ts";
 import { readCalls } from "./calls/calls.ts";
-import type { FrameStyle } from "./format.ts";
 import { copyJson, NotJson } from "./json-value.ts";
 import { accept, has, type Reading, upTo } from "./source.ts";
 
@@ -14,7 +14,7 @@ export interface FrameContext {
   reasoning(text: string): void;
   /** The header of reasoning and its end, where reasoning stays in the text. */
   mark(text: string): void;
-  /** Where the prompt ends, if it ends within a message. */
+  /** The part that the prompt ends in, if it ends within a message. */
   readonly inside: "reasoning" | "content" | undefined;
 }
 
@@ -43,7 +43,7 @@ function* readHarmony(context: FrameContext): Reading<void> {
     if (to?.startsWith("functions.") && context.hasTools) {
       yield* readBody(context, to.slice("functions.".length));
     } else if (to !== undefined && to !== "assistant" && to !== "user") {
-      yield* upTo(source, ends, () => {}); // a built-in tool that nobody offered
+      yield* upTo(source, ends, () => {}); // a built-in tool that was not offered
     } else if (isReasoning) {
       if (inside === undefined) context.mark(`<|channel|>analysis<|message|>`);
       yield* readReasoning(context, ends);

@@ -1,8 +1,9 @@
 // Tools for models whose template knows none: the system message describes them and asks for calls as one JSON object, and results
 // go back as the user's. A grammar holds the calls to it (grammar/), but how well such a model chooses tools is up to the model.
 
+import type { AnswerFormat, CallFormat } from "../../api/answer-format.ts";
 import type { TemplateMessage } from "../template.ts";
-import { type AnswerFormat, type CallFormat, plainJson } from "./format.ts";
+import { plainJson } from "./plain-json.ts";
 
 const calls: CallFormat = {
   section: { start: '{"tool_calls": ', end: "}" },
@@ -36,7 +37,7 @@ type Message = TemplateMessage & {
 export interface ShownConversation<M> {
   readonly messages: readonly M[];
   readonly tools: readonly unknown[];
-  /** Of the answer. */
+  /** The format of the answer. */
   readonly format: AnswerFormat;
   /** The messages describe the tools, since the template cannot. */
   readonly isGeneric: boolean;

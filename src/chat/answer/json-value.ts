@@ -2,7 +2,7 @@
 
 import { has, type Reading, type Source, space } from "./source.ts";
 
-/** What stands there is not JSON. */
+/** The text is not JSON. */
 export class NotJson extends Error {}
 
 const literals = ["true", "false", "null"];

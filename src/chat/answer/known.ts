@@ -1,15 +1,10 @@
-// What renderings of a template do not show, by texts that only such templates have: answers of several messages, models whose
-// template does not write calls back, pairs of reasoning marks.
+// Facts that renderings of a template do not show, found by texts that only such templates have: answers of several messages,
+// models whose template does not write calls back, pairs of reasoning marks.
 
-import {
-  type AnswerFormat,
-  type CallFormat,
-  plainJson,
-  type ReasoningMarks,
-  type Wrapper,
-} from "./format.ts";
+import type { AnswerFormat, CallFormat, ReasoningMarks, Wrapper } from "../../api/answer-format.ts";
+import { plainJson } from "./plain-json.ts";
 
-/** Pairs of marks around reasoning; the first whose end the template has. */
+/** Pairs of marks around reasoning; the first pair with its end mark in the template is used. */
 export const reasoningMarks: readonly ReasoningMarks[] = [
   { start: "<think>", end: "</think>" },
   { start: "[THINK]", end: "[/THINK]" },

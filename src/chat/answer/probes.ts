@@ -1,5 +1,5 @@
 // Conversations that a chat template is tried with, so that its rendering shows how the model writes answers. Names, keys and
-// values are words that no template has of its own, and so their places in the text are certain.
+// values are words that no template has of its own, so their positions in the text are certain.
 
 import type { ChatTemplate, TemplateMessage } from "../template.ts";
 
@@ -49,7 +49,7 @@ const secondCall = (isText: boolean): object =>
 
 /** Turns of the assistant as the template writes them, from the end of the question on; undefined: the template refuses. */
 export interface Probes {
-  /** Where the model is asked to write, with reasoning and without. */
+  /** The end of the prompt, at which the model is asked to write, with reasoning and without. */
   readonly prompt: string | undefined;
   readonly promptWithout: string | undefined;
   readonly content: string | undefined;

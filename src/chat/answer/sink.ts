@@ -1,4 +1,4 @@
-// Where readers put what they read: the parts of an answer in their order. Nothing that was put there is taken back.
+// The sink that readers write to: the parts of an answer in their order. Parts in it are never taken back.
 
 export type AnswerPart =
   | { readonly kind: "reasoning"; readonly text: string }
@@ -14,7 +14,7 @@ export class AnswerSink {
   #parts: AnswerPart[] = [];
   #calls = 0;
   #argumentsLength = 0;
-  /** Whether what is read now is reasoning. */
+  /** Whether the current text is reasoning. */
   isReasoning = false;
 
   /** The parts since the last call of this. */

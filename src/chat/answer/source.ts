@@ -32,7 +32,7 @@ export class Source {
     return this.#isEnded;
   }
 
-  /** What has come and was not read. */
+  /** The text that has come and was not read. */
   get rest(): string {
     return this.#text.slice(this.#at);
   }
@@ -44,12 +44,12 @@ export class Source {
     return taken;
   }
 
-  /** From now on what is read is kept for `recorded`. */
+  /** From now on, text that is read is kept for `recorded`. */
   record(): void {
     this.#recorded = "";
   }
 
-  /** What was read since `record`, which ends. */
+  /** The text read since `record`, which ends. */
   recorded(): string {
     const text = this.#recorded ?? "";
     this.#recorded = undefined;
@@ -116,7 +116,7 @@ export function* acceptMarker(source: Source, marker: string): Reading<boolean> 
   }
   if (!source.rest.startsWith(core, spaces)) return false;
   source.take(spaces + core.length);
-  // Whitespace of the marker is part of it; other whitespace belongs to what follows.
+  // Whitespace of the marker is part of it; other whitespace belongs to the text after it.
   const tail = marker.slice(marker.trimEnd().length);
   for (const char of tail) if (!(yield* accept(source, char))) break;
   return true;
@@ -132,8 +132,9 @@ function* spacesAhead(source: Source): Reading<number> {
 }
 
 /**
- * Reads text up to the first of `stops` and gives it to `emit` piece by piece; what may be the start of a stop is held back. Says
- * which stop comes next (it is not read); undefined: the text has ended. Of two stops at one place, the first in the list counts.
+ * Reads text up to the first of `stops` and gives it to `emit` piece by piece; text that may be the start of a stop is held back.
+ * Returns the stop that comes next (it is not read); undefined: the text has ended. Of two stops at one position, the first in the
+ * list counts.
  */
 export function* upTo(
   source: Source,
@@ -152,11 +153,11 @@ export function* upTo(
       }
     }
     const held = heldBack(text, stops);
-    // An earlier place at which a stop may still begin decides later.
+    // An earlier position at which a stop may still begin decides later.
     const certain = source.isEnded ? at : Math.min(at, text.length - held);
     if (certain > 0) emit(source.take(certain));
     if (found !== undefined && certain === at) {
-      // A longer stop may still come at the same place.
+      // A longer stop may still come at the same position.
       const rest = source.rest;
       const isOpen = (stop: string): boolean => stop.length > rest.length && stop.startsWith(rest);
       if (source.isEnded || !stops.some(isOpen)) return found;
@@ -166,7 +167,7 @@ export function* upTo(
   }
 }
 
-/** How many characters at the end of `text` may be the start of one of `stops`. */
+/** The number of characters at the end of `text` that may be the start of one of `stops`. */
 function heldBack(text: string, stops: readonly string[]): number {
   let most = 0;
   for (const stop of stops) {

@@ -25,12 +25,12 @@ export function toTag(text: string): string {
   return open > close ? text.slice(0, open) : text;
 }
 
-/** The text between two places; undefined if they are not in this order. */
+/** The text between two positions; undefined if they are not in this order. */
 export function between(text: string, from: number, to: number): string | undefined {
   return from < 0 || to < from ? undefined : text.slice(from, to);
 }
 
-/** Where the JSON value that begins at `from` ends; -1 if none does. */
+/** The end of the JSON value that begins at `from`; -1 if none does. */
 export function jsonEnd(text: string, from: number): number {
   const closers: string[] = [];
   let isQuoted = false;

@@ -1,4 +1,4 @@
-// Saves the state of a sequence and loads it again: what it holds in the backend, unit by unit, between StateTransfer and a file
+// Saves the state of a sequence and loads it again: moves its state in the backend, unit by unit, between StateTransfer and a file
 // (state-file.ts). The engine finds the sequence, and takes over the loaded one.
 
 import type { StateTransfer } from "../../backends/backend.ts";
@@ -19,7 +19,7 @@ import {
   unitHead,
 } from "./state-file.ts";
 
-/** What saving and loading need to know of the model. */
+/** The parts of the model that saving and loading use. */
 export interface SavedStateParts {
   readonly kinds: readonly TierKind[];
   readonly transfer: StateTransfer;
@@ -30,7 +30,7 @@ export interface SavedStateParts {
   readonly crc32: Crc32;
 }
 
-/** Writes all of the sequence, which must not be computed meanwhile. `open`: makes the sink for so many bytes. */
+/** Writes the whole sequence, which must not be computed meanwhile. `open`: makes the sink for the given number of bytes. */
 export async function writeState(
   { kinds, transfer, identity, facts, crc32 }: SavedStateParts,
   sequence: Sequence,

@@ -9,7 +9,7 @@ import type { Graph } from "../../graph/graph.ts";
 import type { AdapterUse } from "../state/adapter-use.ts";
 import type { RunningSequence, SequenceRequest } from "../state/running-sequence.ts";
 import type { Sequence } from "../state/sequence.ts";
-import type { StateRoom } from "../state/state-room.ts";
+import type { StateCapacity } from "../state/state-capacity.ts";
 import { rootKey } from "../tiers/keys.ts";
 import { graphFacts } from "../tiers/open-tiers.ts";
 import { ONLOOKER } from "../tiers/owners.ts";
@@ -21,13 +21,13 @@ export interface SavedStatesParts {
   readonly backend: Backend;
   readonly graph: Graph;
   readonly kvType: KvDType;
-  readonly room: StateRoom;
+  readonly room: StateCapacity;
   readonly info: ModelInfo;
   readonly isBidirectional: boolean;
-  /** What names the weights. */
+  /** Names of the weights. */
   stateFacts(): Promise<readonly string[]>;
   begin(request: SequenceRequest): Promise<RunningSequence>;
-  /** What state is computed with that is saved and loaded. */
+  /** The adapters of state that is saved and loaded. */
   adapters(): AdapterUse;
   /** Takes over a sequence that has ended. */
   keep(sequence: Sequence): void;
@@ -42,7 +42,7 @@ export interface HowToSave {
   isAborted(): boolean;
 }
 
-/** Not a token: it follows tokens of which the last one need not be computed again. */
+/** Stands for no token: it follows tokens of which the last one need not be computed again. */
 const NO_TOKEN = -1;
 
 export class SavedStates {
@@ -52,7 +52,7 @@ export class SavedStates {
     this.#parts = parts;
   }
 
-  /** Saves what is known of these tokens: the longest prefix. `open`: makes the sink for so many bytes. */
+  /** Saves the state of the longest known prefix of these tokens. `open`: makes the sink for the given number of bytes. */
   async save(
     tokens: readonly number[],
     { crc32, isAborted }: HowToSave,
@@ -84,12 +84,12 @@ export class SavedStates {
     }
   }
 
-  /** Takes over what save() wrote: a prompt that begins with these tokens computes only what is new. */
+  /** Takes over the state that save() wrote: a prompt that begins with these tokens computes only the new ones. */
   async load(source: StateSource, { crc32, isAborted }: HowToSave): Promise<Int32Array> {
     const { room, keep, mark } = this.#parts;
     const adapters = this.#parts.adapters();
     const parts = await this.#stateParts(crc32, adapters);
-    // All of it is checked before cached sequences make room for it.
+    // The whole file is checked before cached sequences make room for it.
     const { tokens, facts } = await checkState(parts, source, room.newSequence());
     const promised = await room.enter(room.demand(tokens.length), isAborted);
     const sequence = room.newSequence(adapters);

@@ -1,12 +1,12 @@
-// The format of saved state: one sequence, its tokens and what the model computed of them. Everything is little-endian.
+// The format of saved state: one sequence: its tokens and the state that the model computed of them. Everything is little-endian.
 //
 //   head    0 magic "LANTSTAT"    8 version         12 bytes of facts    16 tokens       20 units
 //           24 bytes of the file (8)                32 identity (16)     48 CRC-32 of bytes 0 to 47, facts and tokens
 //           52 zeros to 64, then facts (JSON, for messages), then the tokens (4 bytes each)
 //   units   0 state kind          4 length          8 bytes              12 CRC-32 of the data, then the data
 //
-// The identity names the weights, what is computed with them and the type of the KV cache: state of another one is refused.
-// A file is checked from end to end before anything of it is used.
+// The identity names the weights, the computation with them and the type of the KV cache: state of another identity is refused. A
+// file is checked from end to end before anything of it is used.
 
 import { type LanternError, SourceError } from "../../base/errors.ts";
 import type { Crc32 } from "../tiers/segment.ts";
@@ -17,10 +17,10 @@ const HEAD_BYTES = 64;
 const IDENTITY_BYTES = 16;
 const UNIT_HEAD_BYTES = 16;
 const MOST_FACT_BYTES = 65_536;
-/** More than any model has: nothing is allocated for a head that claims more. */
+/** More than any model has: a head that claims more is refused before allocation. */
 const MOST_TOKENS: number = 1 << 24;
 
-/** How a file of saved state is known from another: no other one is replaced by it. */
+/** The mark of a file of saved state: only such a file is replaced by a new one. */
 export const savedStateFiles: {
   readonly what: string;
   readonly bytes: number;
@@ -31,26 +31,26 @@ export const savedStateFiles: {
   isOwn: (first) => text(first) === MAGIC,
 };
 
-/** Where saved state is written to. */
+/** The sink that saved state is written to. */
 export interface StateSink {
   write(bytes: Uint8Array): Promise<void>;
 }
 
-/** Where it is read from: a ByteSource. */
+/** The source that it is read from: a ByteSource. */
 export interface StateSource {
-  /** For messages. */
+  /** Its name, for messages. */
   readonly name: string;
   readonly size: number;
   /** A range beyond `size`, or a short read, is an error. */
   readInto(offset: number, target: Uint8Array): Promise<void>;
 }
 
-/** What a file says of itself, for messages only. */
+/** The facts that a file states about itself, for messages only. */
 export interface StateFacts {
   readonly model: string;
   readonly architecture: string;
   readonly kvType: string;
-  /** What computed it: values of another backend, or of other kernels, are rounded otherwise. */
+  /** The backend that computed it: values of another backend, or of other kernels, are rounded differently. */
   readonly computedBy: string;
 }
 
@@ -110,7 +110,7 @@ export function unitHead(unit: StateUnit, data: Uint8Array, crc32: Crc32): Uint8
   return bytes;
 }
 
-/** What this model can take. */
+/** The largest state that this model can take. */
 export interface StateLimits {
   readonly identity: string;
   readonly facts: StateFacts;

@@ -1,5 +1,4 @@
-// Where saved state goes to and comes from: a file that the platform opens, or bytes in memory. The host (../host.ts) answers
-// requests with it.
+// The locations of saved state: a file that the platform opens, or bytes in memory. The host (../host.ts) answers requests with it.
 
 import type { LoadedState, SavedState } from "../../api/api.ts";
 import { AbortedError, UsageError } from "../../base/errors.ts";
@@ -15,9 +14,9 @@ export interface StateFile extends StateSink {
   discard(): Promise<void>;
 }
 
-/** What the platform gives. */
+/** The platform's part. */
 export interface StatePlaces {
-  /** Makes a file for so many bytes that only this user can read; undefined: this platform has no files. */
+  /** Makes a file of this many bytes that only this user can read; undefined: this platform has no files. */
   readonly create: ((path: string, bytes: number) => Promise<StateFile>) | undefined;
   open(
     place: Exclude<SavedStatePlace, { kind: "bytes" }>,
@@ -87,7 +86,7 @@ function stopping(sink: StateSink, control: RunControl): StateSink {
 }
 
 async function check(control: RunControl): Promise<void> {
-  await control.breathe();
+  await control.yieldThread();
   if (control.aborted) throw new AbortedError("saved state");
 }
 

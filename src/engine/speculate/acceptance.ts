@@ -1,20 +1,20 @@
-// How often a drafter was right lately, by class of its proposals: a moving average for each class, from the least promising to the
-// most. Where little was seen of a class, it counts as somewhat better than the one below; so evidence about short matches also
-// lowers what is expected of long ones.
+// A drafter's recent acceptance by class of its proposals: a moving average for each class, from the least promising to the most. A
+// class with few observations counts as somewhat better than the one below; so evidence about short matches also lowers the
+// expectation of long ones.
 
 export interface AcceptanceOptions {
   readonly classes: number;
   /** Expected of the least promising class before anything was seen. */
   readonly first: number;
-  /** How many of the latest observations count, about. */
+  /** The approximate number of latest observations that count. */
   readonly memory: number;
-  /** What was seen in other texts: expected before anything was seen in this one. */
+  /** Observations in other texts: the expectation before this text has any. */
   readonly before?: Acceptance;
 }
 
-/** What is expected counts as so many observations. */
+/** The weight of the expectation, in observations. */
 const EXPECTED_WEIGHT = 4;
-/** Of what the class below gets wrong, the next one is expected to get so much wrong. */
+/** The share of the class below's errors that the next class is expected to make. */
 const STILL_WRONG = 0.7;
 
 export class Acceptance {
@@ -44,7 +44,7 @@ export class Acceptance {
     return this.#chances[which]!;
   }
 
-  /** Those below are not concerned. */
+  /** Lower classes do not change. */
   #estimate(from: number): void {
     const { first, before } = this.#options;
     for (let which = from; which < this.#chances.length; which++) {

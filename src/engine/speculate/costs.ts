@@ -1,41 +1,40 @@
-// What a batch of n tokens takes on this machine, in milliseconds: the question behind the depth of speculation.
+// The time of a batch of n tokens on this machine, in milliseconds: it decides the depth of speculation.
 //
 // Two sources, of which the second corrects the first:
-//   shape      the expected time, as a multiple of one token's: from the tune file where one was made, otherwise a guess
+//   shape      the expected time, as a multiple of one token's: from the tune file if there is one, otherwise a guess
 //   measured   the last batches of each size, as the engine runs them
-// What is measured of a size is its multiple as well: the median of its last batches, each divided by what one token took at that
-// time. A machine that was busy then, or a context that was shorter, does not make it look slow or fast now. The older and the fewer
+// The measured value of a size is a multiple as well: the median of its last batches, each divided by the time of one token at that
+// moment. A machine that was busy then, or a context that was shorter, does not make it look slow or fast now. The older and the fewer
 // a size's batches are, the more the shape counts. So a size that was slow once, while another program had the core, is not avoided for
 // ever. Sizes without batches lie between their nearest neighbours that have some.
 //
-// The guess without a tune file is optimistic: more tokens are free until arithmetic takes as long as reading the weights.
-// An optimistic size is tried, measured and, if it was wrong, not chosen again; a pessimistic one would never be measured.
-// What it would be compared with must be known first, see isKnown(). As soon as two sizes were measured, the guess is a line
-// through what they took: otherwise each of sixteen sizes would be tried, and again when it was forgotten. A line that rests on
-// old measurements only becomes flat again, slowly. The first line of a model that was just opened comes from its prompt: what a
-// token of the prompt took. A batch of eight tokens that turned out to take four times as long as one is noticed in a short text.
+// The guess without a tune file is optimistic: more tokens are free until arithmetic takes as long as reading the weights. An
+// optimistic size is tried, measured and, if it was wrong, not chosen again; a pessimistic one would never be measured. The size to
+// compare it with must be known first, see isKnown(). As soon as two sizes were measured, the guess is a line through their times:
+// otherwise each of sixteen sizes would be tried, and again when it was forgotten. A line that rests on old measurements only becomes
+// flat again, slowly. The first line of a model that was just opened comes from its prompt: the time of a prompt token. A batch of
+// eight tokens that turned out to take four times as long as one is noticed in a short text.
 //
 // Nothing is allocated after the constructor.
 
+import type { BatchShape } from "../../graph/batch.ts";
+
 /** Measured sizes are 1 to this; the time of larger batches is extended from its own. */
 const MOST_TOKENS = 32;
-/** Batches of a size that are kept; their median counts, so three slow ones of seven change nothing. */
+/** Batches that are kept of a size; their median counts, so three slow ones of seven have no effect. */
 const KEPT = 7;
-/** After so many other batches, a size must be measured again before others are compared with it. */
+/** After this many other batches, a size must be measured again before others are compared with it. */
 const FRESH = 256;
-/** The guess: so many tokens are computed in the time of reading the weights. */
+/** The guess: this many tokens are computed in the time of reading the weights. */
 const GUESSED_TURN = 8;
-/** What the guess that more tokens are free weighs beside measured sizes: see #weight(). */
+/** The weight, beside measured sizes, of the guess that more tokens are free: see #weight(). */
 const FREE_WEIGHT = 0.5;
-/** What a prompt weighs: its tokens have no logits, and the first one's kernels are new. */
+/** The weight of a prompt: its tokens have no logits, and the first one's kernels are new. */
 const PROMPT_WEIGHT = 2;
-/** Shorter prompts say little about what a token more takes. */
+/** Shorter prompts say little about the cost of a further token. */
 const FEWEST_PROMPT_TOKENS = 8;
 /** So many batches of a size must be measured before others are compared with it. */
 const KNOWN = 2;
-
-/** The expected milliseconds of a batch, all of whose tokens have logits; undefined: not known. */
-export type BatchShape = (tokens: number) => number | undefined;
 
 export class BatchCosts {
   readonly #isGuess: boolean;
@@ -50,7 +49,7 @@ export class BatchCosts {
   /** The number of the last batch of each size. */
   readonly #last = new Float64Array(MOST_TOKENS + 1);
   #batches = 0;
-  /** The last batch of a prompt: its tokens and milliseconds, and then what one of its tokens took, as a multiple of one token's. */
+  /** The last batch of a prompt: its tokens and milliseconds, and then the time of one of its tokens, as a multiple of one token's. */
   #promptTokens = 0;
   #promptMs = 0;
   #promptSlope = -1;
@@ -83,7 +82,7 @@ export class BatchCosts {
     return tokens > MOST_TOKENS || (this.#counts[tokens]! >= KNOWN && this.#age(tokens) < FRESH);
   }
 
-  /** A batch of so many tokens, all with logits, took so long. */
+  /** Records the time of a batch of this many tokens, all with logits. */
   note(tokens: number, ms: number): void {
     if (tokens < 1 || tokens > MOST_TOKENS || !(ms > 0)) return;
     const isStale = this.#age(tokens) >= FRESH;
@@ -93,7 +92,7 @@ export class BatchCosts {
     this.#counts[tokens] = count + 1;
     this.#last[tokens] = ++this.#batches;
     const least = this.#leastFresh();
-    // The smallest size says what one token takes, and the others how much more they take.
+    // The smallest size gives the time of one token, the others their multiples of it.
     this.#multiples[at] = tokens === least ? this.#estimates[tokens]! : ms / this.#oneMs;
     this.#medians[tokens] = this.#median(this.#multiples, tokens);
     if (this.#promptMs > 0) this.#comparePrompt(tokens, ms);
@@ -102,14 +101,14 @@ export class BatchCosts {
     this.#oneMs = this.#median(this.#times, least) / this.#estimates[least]!;
   }
 
-  /** A batch of so many tokens of prompts, nearly all without logits, took so long. */
+  /** Records the time of a batch of this many prompt tokens, nearly all without logits. */
   notePrompt(tokens: number, ms: number): void {
     if (!this.#isGuess || tokens < FEWEST_PROMPT_TOKENS || !(ms > 0)) return;
     this.#promptTokens = tokens;
     this.#promptMs = ms;
   }
 
-  /** Estimated milliseconds of a batch of so many tokens; relative to one token while nothing is known. */
+  /** Estimated milliseconds of a batch of this many tokens; relative to one token while nothing was measured. */
   msOf(tokens: number): number {
     if (tokens <= MOST_TOKENS) return this.#oneMs * this.#estimates[tokens]!;
     // Beyond, arithmetic is the limit: time grows with tokens.
@@ -122,7 +121,7 @@ export class BatchCosts {
     return tokens;
   }
 
-  /** With the first batch behind it: later ones may be faster, or slower, than any was when the prompt was computed. */
+  /** Called after the first batch: later ones may be faster, or slower, than any was when the prompt was computed. */
   #comparePrompt(tokens: number, ms: number): void {
     const more = (this.#promptMs - ms) / Math.max(1, this.#promptTokens - tokens);
     this.#promptSlope = Math.max(0, (more * this.#estimates[tokens]!) / ms);
@@ -173,13 +172,15 @@ export class BatchCosts {
     }
   }
 
-  /** What a size that has batches takes, relative to its shape. */
+  /** The time of a size with batches, relative to its shape. */
   #ratio(tokens: number): number {
     const weight = this.#weight(tokens);
     return (1 + (weight * this.#medians[tokens]!) / this.#shape[tokens]!) / (1 + weight);
   }
 
-  /** What its batches weigh beside what is expected of it. One is little evidence, the more so as the first of a size is slow. */
+  /**
+   * The weight of a size's batches beside its expected time. One batch is little evidence, the more so as the first of a size is slow.
+   */
   #weight(tokens: number): number {
     const kept = Math.min(KEPT, this.#counts[tokens]!) - 0.5;
     return (kept / (1 + this.#age(tokens) / FRESH)) ** 2;
@@ -189,7 +190,7 @@ export class BatchCosts {
     return this.#batches - this.#last[tokens]!;
   }
 
-  /** The median of what is kept of a size. */
+  /** The median of the kept batches of a size. */
   #median(kept: Float64Array, tokens: number): number {
     const count = Math.min(KEPT, this.#counts[tokens]!);
     const sorted = this.#sorted;
@@ -199,7 +200,7 @@ export class BatchCosts {
       for (; at > 0 && sorted[at - 1]! > value; at--) sorted[at] = sorted[at - 1]!;
       sorted[at] = value;
     }
-    // Of an even number the lower one: interruptions only ever make a batch slower.
+    // For an even number the lower one: interruptions only ever make a batch slower.
     return sorted[(count - 1) >> 1]!;
   }
 }

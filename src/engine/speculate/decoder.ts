@@ -1,5 +1,6 @@
-// Decodes one generation: computes the tokens of its text that are not computed yet, and behind them tokens that somebody proposes
-// (drafter.ts), in one batch. Sampling goes on from the logits of each; a drafted token stands where it is the one that was sampled.
+// Decodes one generation: computes the tokens of its text that are not computed yet, and after them tokens that a drafter proposes
+// (drafter.ts), in one batch. Sampling continues from the logits of each; a drafted token is accepted if it is the one that was
+// sampled.
 //
 //   next [t]  drafted [d1 d2 d3]   -> one batch -> logits after t, d1, d2, d3
 //   sample after t: d1, right      -> nothing to compute, sample after d1
@@ -8,8 +9,8 @@
 // The sampler, the grammar, stops and limits see one token after the other, each with the logits, the random number and the past that
 // it would have had alone. So the text is the same as without drafts: for greedy sampling, and for any other with the same seed.
 //
-// State that cannot go back by single tokens (recurrent) goes back to before the batch. What stood then is computed again in front of
-// the next batch, which therefore has no drafts: no batch is added, and batches do not grow.
+// State that cannot go back by single tokens (recurrent) goes back to before the batch. The accepted tokens are computed again in
+// front of the next batch, which therefore has no drafts: no batch is added, and batches do not grow.
 
 import type { SpeculationReport } from "../../api/api.ts";
 import type { BestLogits } from "../../backends/backend.ts";
@@ -30,27 +31,27 @@ export interface DecoderParts {
   readonly minChance: number;
   /** Whether drafts are made although they may not pay. */
   readonly always: boolean;
-  /** How many of the first `count` tokens of a draft may become part of the text, one after the other. */
+  /** The number of first tokens of a draft that may become part of the text, one after the other, of `count`. */
   readonly allowed: (draft: Int32Array, count: number) => number;
   /** See AdvanceOptions. */
   stop(): boolean;
   readonly meanwhile: (() => void) | undefined;
-  /** How many of the best logits are enough to sample from; 0: all are needed. */
+  /** The number of best logits that are enough to sample from; 0: all are needed. */
   readonly best: number;
-  /** Whether a mask looks at all logits, of the next token or of one after so many drafted ones. */
+  /** Whether a mask looks at all logits, of the next token or of one after this many drafted ones. */
   readonly isMasked: (drafted: number) => boolean;
   /** Lists the tokens that the sampler adjusts, as Sampler.listAdjusted(); undefined: it adjusts none. */
   readonly adjusted:
     | ((target: AdjustedList, draft: Int32Array, drafted: number) => boolean)
     | undefined;
-  /** How the next tokens will be chosen; undefined: that cannot be said. */
+  /** The way the next tokens will be chosen; undefined: it has no simple form. */
   readonly draw: NextDraw | undefined;
 }
 
-/** What a draft must promise: acceptance and costs are estimates. */
+/** The least gain that a draft must promise: acceptance and costs are estimates. */
 const LEAST_GAIN = 1.03;
 
-/** What was computed. */
+/** Counts of the computed tokens and batches. */
 interface DecoderCounts {
   /** All batches, and all tokens in them. */
   batches: number;
@@ -59,7 +60,7 @@ interface DecoderCounts {
   accepted: number;
   /** Batches with drafted tokens. */
   draftedBatches: number;
-  /** What batches take, by what was measured: those that ran, and those that as many tokens would have taken one by one. */
+  /** The measured time of the batches that ran, and of the same tokens one by one. */
   spentMs: number;
   plainMs: number;
 }
@@ -76,12 +77,12 @@ export class Decoder {
   };
   readonly #parts: DecoderParts;
   #running: RunningSequence;
-  /** Tokens of the text that are not computed yet: the last one, and those before it that the grammar forced. */
+  /** Tokens of the text that are not computed yet: the last one, and earlier ones that the grammar forced. */
   readonly #next: number[] = [];
   /** Logits after the last of them, and after each drafted token: made when first read. The best logits need only the first. */
   readonly #rows: Float32Array[]; // [depth + 1][vocab]
   readonly #draft: Int32Array; // [depth]
-  /** The best logits of each row, in place of all of them; undefined: all are in #rows. */
+  /** The best logits of each row, instead of all of them; undefined: all are in #rows. */
   readonly #bests: BestLogits[] = []; // [depth + 1]
   readonly #hasBest: boolean[] = []; // [depth + 1]
   /** So many of them were asked for; 0: whole rows were. */
@@ -90,21 +91,21 @@ export class Decoder {
   readonly #adjusted: AdjustedList | undefined;
   /** Drafters that need hidden states. */
   readonly #readers: readonly Drafter[];
-  /** Drafted tokens of the last batch, and how many of them stand. */
+  /** Drafted tokens of the last batch, and the number of accepted ones. */
   #drafted = 0;
   #accepted = 0;
   #drafter: Drafter | undefined;
-  /** What the drafter had to compute of the text before it drafted, in milliseconds. */
+  /** The drafter's time for computing tokens of the text before it drafted, in milliseconds. */
   #catchUpMs = 0;
   /** Whether state could not go back as far as it should: see above. */
   #isBehind = false;
-  /** Of #next with drafts: where logits begin. */
+  /** The row of #next with drafts at which logits begin. */
   #firstRow = 0;
   readonly #advance: AdvanceOptions & { drafted: number };
   readonly #afterPrompt: Pick<AdvanceOptions, "onOutput" | "best" | "adjusted">;
   /** See AdvanceOptions.next; undefined: hidden states are read, or the draw is not known. */
   readonly #following: { readonly draw: NextDraw; follows: number } | undefined;
-  /** What the depth of the next draft depends on, for the drafter that is asked. */
+  /** The facts that decide the depth of the next draft, for the current drafter. */
   readonly #facts: { -readonly [name in keyof DepthFacts]-?: DepthFacts[name] };
   #askedDrafter: Drafter | undefined;
 
@@ -197,7 +198,7 @@ export class Decoder {
     return this.#hasBest[this.#accepted] ? this.#bests[this.#accepted] : undefined;
   }
 
-  /** The logits to sample from; they may be overwritten. Where there are best(), they are only memory for them. */
+  /** The logits to sample from; they may be overwritten. If there are best(), they are only memory for them. */
   get logits(): Float32Array {
     return this.#hasBest[this.#accepted] ? this.#rows[0]! : this.#rows[this.#accepted]!;
   }
@@ -213,7 +214,7 @@ export class Decoder {
     return this.#next.length === 0;
   }
 
-  /** The text was computed anew, in another sequence; logits() is after its last token. */
+  /** The text was computed again, in another sequence; logits() is after its last token. */
   restart(running: RunningSequence): void {
     this.#running = running;
     this.#next.length = 0;
@@ -302,7 +303,7 @@ export class Decoder {
     counts.plainMs += costs.msOf(neighbours + 1);
   }
 
-  /** For the timings: empty where nothing was drafted. */
+  /** For the timings: empty if nothing was drafted. */
   report(): { speculation?: SpeculationReport } {
     const { drafted, accepted, draftedBatches, batches, spentMs, plainMs } = this.counts;
     if (drafted === 0) return {};
@@ -350,8 +351,8 @@ export class Decoder {
   }
 
   /**
-   * Tokens beyond the vocabulary (of another tokenizer) end a draft, and so do those that cannot become part of the text. What is left
-   * of it must pay as well; drafting it was paid for.
+   * Tokens beyond the vocabulary (of another tokenizer) end a draft, and so do tokens that cannot become part of the text. The rest of
+   * the draft must pay as well; the cost of drafting it is spent.
    */
   #usable(count: number): number {
     const { engine, always, allowed } = this.#parts;

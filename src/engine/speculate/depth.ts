@@ -1,9 +1,9 @@
-// How many tokens to draft: the depth that maximises tokens per millisecond, 0 included. Arithmetic only; costs.ts knows
-// what batches take, and who drafts knows how often it was right.
+// The depth of drafts that maximises tokens per millisecond, 0 included. Arithmetic only; costs.ts knows the times of batches, and the
+// drafter knows its acceptance.
 //
-// With depth d one batch verifies d drafted tokens and gives one more of the model's own. If each drafted token is right
-// with probability a once those before it were, it gives 1 + a + ... + a^d tokens on average; where each has a probability of
-// its own, 1 + a0 + a0 a1 + ...
+// With depth d one batch verifies d drafted tokens and gives one more of the model's own. If each drafted token is right with
+// probability a once all before it were, it gives 1 + a + ... + a^d tokens on average; if each has a probability of its own, 1 + a0 +
+// a0 a1 + ...
 
 export interface Depth {
   /** Tokens to draft; 0: speculation does not pay. */
@@ -14,13 +14,13 @@ export interface Depth {
 
 const noDraft: Depth = { depth: 0, gain: 1 };
 
-/** What the choice depends on. */
+/** The facts that the choice depends on. */
 export interface DepthFacts {
   /** Milliseconds of a batch with n tokens of this sequence and `others` of other sequences. */
   batchMs(tokens: number): number;
   /** Milliseconds of drafting n tokens; default: 0. */
   draftMs?(tokens: number): number;
-  /** The probability that each drafted token is right, if those before it are. */
+  /** The probability that each drafted token is right, if all before it are. */
   readonly acceptance: number | ((index: number) => number);
   /** The most tokens of a draft; and the fewest (default 1): fewer are not drafted, 0 still is. */
   readonly most: number;
@@ -28,8 +28,8 @@ export interface DepthFacts {
   /** Others wait for the drafts as well, so it is the tokens of all that are maximised. Default: 0. */
   readonly others?: number;
   /**
-   * Whether state goes back to before the batch where a token was wrong. Then the next batch computes again what stood of this one, in
-   * front of its own token, and has no drafts: both batches count. Default: false.
+   * Whether state goes back to before the batch where a token was wrong. Then the next batch computes the accepted tokens of this one
+   * again, in front of its own token, and has no drafts: both batches count. Default: false.
    */
   readonly goesBack?: boolean;
 }
@@ -56,7 +56,7 @@ export function bestDepth(facts: DepthFacts): Depth {
     if (depth < least) continue;
     const ms = facts.batchMs(depth + 1) + (facts.draftMs?.(depth) ?? 0) + againMs;
     const here = (tokens * plain) / ms;
-    // Of equal gains the lower depth: it wastes less when the acceptance was overestimated.
+    // For equal gains the lower depth: it wastes less if the acceptance was overestimated.
     if (here > gain) {
       gain = here;
       best = depth;

@@ -1,11 +1,11 @@
-// A draft model: a second, small model in the engine's thread, with weights and KV cache of its own, that drafts for the
-// target. Both compute in turns: while one runs, the other's threads sleep. model-drafter.ts is one generation's part of it.
+// A draft model: a second, small model in the engine's thread, with weights and KV cache of its own, that drafts for the target.
+// They alternate: while one computes, the other's threads sleep. model-drafter.ts is one generation's part of it.
 
 import { plural } from "../../base/plural.ts";
 import type { Engine } from "../engine.ts";
 import { checkLogits } from "../prompt-checks.ts";
 import { BatchCosts } from "./costs.ts";
-import type { Drafter, DrafterKind } from "./drafter.ts";
+import type { DraftedFor, Drafter, DrafterKind } from "./drafter.ts";
 import { type DraftSide, ModelDrafter } from "./model-drafter.ts";
 import { mapVocabulary, type VocabMap } from "./vocab-map.ts";
 
@@ -14,10 +14,10 @@ export interface DraftModelOptions {
   readonly endsEarly?: boolean;
 }
 
-/** What acceptance is taken to be before anything was verified, as so many verified tokens. */
+/** The acceptance assumed before any verification, and its weight in verified tokens. */
 const PRIOR = 0.7;
 const PRIOR_WEIGHT = 1;
-/** With every verified draft, and with every new generation, what came before counts so much less. */
+/** The factor on earlier counts with every verified draft, and with every new generation. */
 const DECAY = 0.95;
 
 export class DraftModel implements DrafterKind, DraftSide {
@@ -25,7 +25,7 @@ export class DraftModel implements DrafterKind, DraftSide {
   readonly target: Engine;
   readonly engine: Engine;
   readonly map: VocabMap;
-  /** What batches of the draft model take. */
+  /** The times of the draft model's batches. */
   readonly costs: BatchCosts = new BatchCosts();
   readonly endsEarly: boolean;
   /** Whether threads other than the leader, which computes for both models, take part. */
@@ -51,24 +51,19 @@ export class DraftModel implements DrafterKind, DraftSide {
     return `draft model: ${name}, ${(weightBytes / 1e6).toFixed(1)} MB, ${threads}; ${this.map.note}`;
   }
 
-  start(
-    prompt: readonly number[],
-    mostTokens: number,
-    minChance = 0,
-    stop: () => boolean = () => false,
-  ): Drafter {
+  start(prompt: readonly number[], mostTokens: number, generation: DraftedFor = {}): Drafter {
     this.#forget();
-    const drafter = new ModelDrafter(this, mostTokens, minChance, stop);
+    const drafter = new ModelDrafter(this, mostTokens, generation);
     for (const token of prompt) drafter.accept(token);
     return drafter;
   }
 
-  /** The probability that a drafted token is right if those before it are. */
+  /** The probability that a drafted token is right if all before it are. */
   get chance(): number {
     return (this.#right + PRIOR * PRIOR_WEIGHT) / (this.#tried + PRIOR_WEIGHT);
   }
 
-  /** Of all generations together: the next one begins with what this one has learnt, and slowly tries again. */
+  /** The acceptance of all generations together: the next one begins with the acceptance of this one, and slowly tries again. */
   verified(drafted: number, accepted: number): void {
     this.#forget();
     this.#right += accepted;
@@ -92,6 +87,14 @@ export class DraftModel implements DrafterKind, DraftSide {
   /** Before a batch of the draft model: whether another follows at once. */
   turn(isMore: boolean): void {
     if (this.#sharesCores) this.engine.rest(!isMore);
+  }
+
+  async forgetConversation(id: string): Promise<void> {
+    await this.engine.forgetConversation(id);
+  }
+
+  async clearCache(): Promise<void> {
+    await this.engine.clearCache();
   }
 
   dispose(): void {

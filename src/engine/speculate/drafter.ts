@@ -1,19 +1,21 @@
 // A drafter proposes tokens that may follow the text of one generation. The model verifies them in one batch: the generation's own
-// sampler runs at every drafted position in order, and a drafted token stands where it is the one that was sampled. So a drafter
+// sampler runs at every drafted position in order, and a drafted token is accepted if it is the one that was sampled. So a drafter
 // changes when a text is ready, never the text.
 //
 // A drafter belongs to one generation, from its prompt (DrafterKind.start) to its last token:
 //   accept(token)      for every token of the output, in order; rejected tokens never come
-//   chance(index)      before a batch: how likely its next proposal is right, from what it has seen so far
+//   chance(index)      before a batch: how likely its next proposal is right, from the text so far
 //   draft(limit, out)  if that pays: the tokens themselves
 //   verified(...)      how far they were right; accept() has been called for those tokens, and for the one that was sampled instead
-// It keeps nothing of a draft: where it computed ahead (a draft model), it goes back by itself to what accept() says.
+// It keeps nothing of a draft: where it computed ahead (a draft model), it goes back by itself to the tokens of accept().
+
+import type { Owner } from "../tiers/owners.ts";
 
 /** Reads the hidden state of a token of the last batch: [embed]. */
 export type HiddenReader = (output: "hidden", target: Float32Array) => Promise<void> | void;
 
 export interface Drafter {
-  /** As --spec-type and reports name it. */
+  /** Its name in --spec-type and reports. */
   readonly name: string;
 
   /**
@@ -29,21 +31,31 @@ export interface Drafter {
   accept(token: number): void;
 
   /**
-   * The probability that the token at `index` of the next draft is right if those before it are; 0: it has nothing to propose
-   * there, nor behind. Known before draft(), so that nothing is drafted where it does not pay.
+   * The probability that the token at `index` of the next draft is right if all before it are; 0: it has no proposal there or after it.
+   * Known before draft(), so that nothing is drafted if it does not pay.
    */
   chance(index: number): number;
 
   /** The milliseconds that drafting `count` tokens takes; 0 for a lookup. */
   draftMs(count: number): number;
 
-  /** Writes up to `limit` tokens to `out` and returns how many: fewer, or 0, where it finds no more. */
+  /** Writes up to `limit` tokens to `out` and returns their number: fewer, or 0, where it finds no more. */
   draft(limit: number, out: Int32Array): number | Promise<number>;
 
-  /** Of `drafted` tokens that were computed, the first `accepted` were right. */
+  /** Called after verification: of `drafted` computed tokens, the first `accepted` were right. */
   verified(drafted: number, accepted: number): void;
 
   dispose(): void;
+}
+
+/** The facts about its generation that a drafter gets. */
+export interface DraftedFor {
+  /** A draft ends before a token that is less likely to be right. Default: 0. */
+  readonly minChance?: number;
+  /** Polled while a draft is computed: whether the generation was aborted. */
+  readonly stop?: () => boolean;
+  /** The owner of the text: a drafter's state of it is forgotten with its conversation. */
+  readonly owner?: Owner;
 }
 
 /** Makes the drafters of generations: one for each kind that the engine has. */
@@ -51,18 +63,18 @@ export interface DrafterKind {
   readonly name: string;
   /** For reports. */
   readonly note?: string;
-  /**
-   * `mostTokens`: those of prompt and output together. `minChance`: a draft ends before a token that is less likely to be right.
-   * `stop` is polled while a draft is computed: whether the generation was aborted. undefined: it has none for this generation.
-   */
+  /** `mostTokens`: the most tokens of prompt and output together. undefined: no drafter for this generation. */
   start(
     prompt: readonly number[],
     mostTokens: number,
-    minChance?: number,
-    stop?: () => boolean,
+    generation?: DraftedFor,
   ): Drafter | undefined | Promise<Drafter | undefined>;
 
-  /** What it holds beside its drafters is freed; ended() resolves when that is done. */
+  /** Forgets the state that it keeps of ended texts: of this conversation, or of all. */
+  forgetConversation?(id: string): Promise<void>;
+  clearCache?(): Promise<void>;
+
+  /** Frees its state beside its drafters'; ended() resolves when that is done. */
   dispose?(): void;
   ended?(): Promise<void>;
 }

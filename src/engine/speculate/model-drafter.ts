@@ -1,31 +1,32 @@
 // The drafts of one generation from a draft model (draft-model.ts).
 //
-// The generation has a sequence in the draft's cache. It holds the text so far and what was drafted last; before the next draft
-// it goes back to where the text and the draft parted, and computes the tokens in between. The prompt is computed when the
-// first draft is asked for, after the first token of the answer, which therefore comes as early as without. Until then, and
-// while drafts do not pay, a token costs nothing here. Where the cache has no room for the sequence, or the text outgrows the
-// draft's context, there are no drafts.
+// The generation has a sequence in the draft's cache. It holds the text so far and the last draft; before the next draft it goes
+// back to the position where text and draft differ, and computes the tokens in between. The prompt is computed when the first draft
+// is asked for, after the first token of the answer, which therefore comes as early as without. Until then, and while drafts do not
+// pay, a token costs nothing here. If the cache has no room for the sequence, or the text outgrows the draft's context, there are
+// no drafts.
 //
-// A draft is greedy, and ends where it would cost more than it is worth: where the probability that all of it is right, by
-// the draft model's own word, times the time of a token without drafts is less than the time of another drafted token.
+// A draft is greedy, and ends where it would cost more than it is worth: where the probability that all of it is right, by the
+// draft model's own estimate, times the time of a token without drafts is less than the time of another drafted token.
 
 import { AbortedError, KvRangeError, messageOf } from "../../base/errors.ts";
 import type { AdvanceOptions, Engine, RunningSequence } from "../engine.ts";
+import { NOBODY, type Owner } from "../tiers/owners.ts";
 import type { BatchCosts } from "./costs.ts";
-import type { Drafter } from "./drafter.ts";
+import type { DraftedFor, Drafter } from "./drafter.ts";
 import type { VocabMap } from "./vocab-map.ts";
 
 /** More tokens than this wait only before the first draft, or after a long time without: they are paid for by many drafts. */
 const MUCH = 32;
 const AMORTISED = 32;
-/** The number of pieces of a token is an average over about so many. */
+/** The number of pieces of a token is an average over about this many. */
 const PIECES_KEPT = 32;
 /** Tokens of the draft model in one draft. */
 const MOST_DRAFTED = 64;
-/** Logits further than this below the largest add nothing that matters here. */
+/** Logits further than this below the largest are too small to matter. */
 const FAR = 14;
 
-/** What a drafter needs of its draft model: see DraftModel. */
+/** The part of its draft model that a drafter uses: see DraftModel. */
 export interface DraftSide {
   readonly target: Engine;
   readonly engine: Engine;
@@ -44,6 +45,7 @@ export class ModelDrafter implements Drafter {
   readonly #model: DraftSide;
   /** A draft ends before a token to which the draft model gives less. */
   readonly #minChance: number;
+  readonly #owner: Owner;
   /** The text in the target's tokens: [#length], of which [#read] are in #text. */
   readonly #tokens: Int32Array;
   #length = 0;
@@ -72,9 +74,14 @@ export class ModelDrafter implements Drafter {
   /** The index of the last token that is computed at once. */
   #last = 0;
 
-  constructor(model: DraftSide, mostTokens: number, minChance: number, stop: () => boolean) {
+  constructor(
+    model: DraftSide,
+    mostTokens: number,
+    { minChance = 0, stop = () => false, owner = NOBODY }: DraftedFor,
+  ) {
     this.#model = model;
     this.#minChance = minChance;
+    this.#owner = owner;
     const { engine } = model;
     const { bos, addBos } = engine.tokenizer.special;
     this.#bos = addBos ? bos : undefined;
@@ -97,7 +104,7 @@ export class ModelDrafter implements Drafter {
     else this.#isAble = false;
   }
 
-  /** Translates what was accepted since the last draft. */
+  /** Translates the tokens accepted since the last draft. */
   #readOn(): void {
     const { map } = this.#model;
     for (; this.#read < this.#length; this.#read++) {
@@ -144,19 +151,20 @@ export class ModelDrafter implements Drafter {
       return await this.#propose(running, limit, out);
     } catch (error) {
       if (error instanceof AbortedError) return 0; // the generation ends
-      // Opened again with a cache of F32, both go on.
+      // Both models are opened again with a cache of F32 and continue.
       if (error instanceof KvRangeError) throw new KvRangeError(`draft model: ${error.message}`);
       throw new Error(`the draft model failed: ${messageOf(error)}`, { cause: error });
     }
   }
 
-  /** undefined: there is no room for it. Nobody waits for that: the generation goes on without drafts. */
+  /** undefined: there is no room for it. The generation does not wait for room: it continues without drafts. */
   async #open(): Promise<RunningSequence | undefined> {
     const { engine } = this.#model;
     let isLate = false;
     const opening = engine.open({
       tokens: [...this.#text.subarray(0, this.#count)],
       mayAdd: this.#text.length - this.#count,
+      owner: this.#owner,
       isAborted: () => isLate,
     });
     isLate = true;
@@ -170,7 +178,10 @@ export class ModelDrafter implements Drafter {
     }
   }
 
-  /** Goes back to where text and sequence part, and computes the rest of the text; the logits are those of its last token. */
+  /**
+   * Goes back to the position where text and sequence differ, and computes the rest of the text; the logits are those of its last
+   * token.
+   */
   async #catchUp(running: RunningSequence, isMore: boolean): Promise<void> {
     const { engine, costs } = this.#model;
     const { sequence } = running;
@@ -238,7 +249,7 @@ export class ModelDrafter implements Drafter {
     return usable;
   }
 
-  /** Of the token with the largest logit; 1 where nobody asks. */
+  /** The probability of the token with the largest logit; 1 if it is not used. */
   #probability(best: number): number {
     const { endsEarly, map } = this.#model;
     if (this.#minChance === 0 && !(endsEarly && map.isSame)) return 1;

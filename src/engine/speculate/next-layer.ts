@@ -5,7 +5,7 @@
 //   the layer reads (t + 1, h(t)) and proposes t + 2; then (t + 2, its own hidden state), and so on
 //
 // Hidden states come with the logits (computed()). The layer sees a text from the first token on whose hidden state was read: the
-// answer, not the prompt. Where one is missing (tokens that a grammar forced) it begins anew, at position 0: only distances count.
+// answer, not the prompt. If one is missing (tokens that a grammar forced) it begins again, at position 0: only distances count.
 // Matrices that the layer shares with the model (embeddings, output) are in memory twice.
 
 import type { Backend, KvCacheOptions, MemoryNeed } from "../../backends/backend.ts";
@@ -21,12 +21,12 @@ import { buildNext } from "../../models/build.ts";
 import type { EngineParts } from "../engine-parts.ts";
 import type { Drafter, DrafterKind, HiddenReader } from "./drafter.ts";
 
-/** Tokens of one batch: those that wait for a draft. More of them, and the layer begins anew. */
+/** Tokens of one batch that wait for a draft. With more of them, the layer begins again. */
 const MOST_WAITING = 32;
-/** What acceptance is taken to be before anything was verified, as so many verified tokens. */
+/** The acceptance assumed before any verification, and its weight in verified tokens. */
 const PRIOR = 0.6;
 const PRIOR_WEIGHT = 4;
-/** With every verified draft, what came before counts so much less. */
+/** The factor on earlier counts with every verified draft. */
 const DECAY = 0.9;
 
 export interface NextLayerOptions {
@@ -34,9 +34,9 @@ export interface NextLayerOptions {
   readonly kvType: KvDType;
   /** Generations at a time. */
   readonly parallel: number;
-  /** undefined: whatever is there. */
+  /** undefined: all free memory. */
   readonly availableBytes?: number | undefined;
-  /** Whether somebody drafts: the model's threads then leave the cores at once after a batch. */
+  /** Called when drafting begins and ends: the model's threads then leave the cores at once after a batch. */
   rest?(isOn: boolean): void;
 }
 
@@ -88,7 +88,7 @@ export class NextLayer implements DrafterKind {
     const kv: KvCacheOptions = { dtype: kvType, groups: [{ blocks, held: blocks }], tableLength };
     const backend = await makeBackend();
     try {
-      checkRoom(backend.measure(plan, kv), options.availableBytes);
+      checkCapacity(backend.measure(plan, kv), options.availableBytes);
       await backend.prepare(plan, kv);
       backend.rest?.(true); // its threads leave the cores to the model's
       const read: ReadTensor = (name, target, at) => parts.readTensor(name, target, at);
@@ -146,7 +146,7 @@ export class NextLayer implements DrafterKind {
   }
 }
 
-function checkRoom(need: MemoryNeed, available: number = Number.POSITIVE_INFINITY): void {
+function checkCapacity(need: MemoryNeed, available: number = Number.POSITIVE_INFINITY): void {
   const bytes = need.weightBytes + need.kvBytes + need.workBytes;
   const most = Math.min(available, need.limitBytes);
   if (bytes <= most) return;
@@ -232,7 +232,7 @@ class NextDrafter implements Drafter {
     for (;;) {
       out[drafted++] = largest(this.#logits);
       if (drafted === limit || this.#isDisposed) break;
-      // What is written behind #length is written again when its tokens are known.
+      // State after #length is written again when its tokens are known.
       const next = out.subarray(drafted - 1, drafted);
       await this.#compute(next, 1, this.#length + drafted - 1, this.#own);
     }
@@ -241,7 +241,7 @@ class NextDrafter implements Drafter {
     return this.#isDisposed ? 0 : drafted;
   }
 
-  /** Computes tokens from position `from` on; then #logits and #own are those of the last. */
+  /** Computes tokens from position `from` on; then #logits and #own are the last token's. */
   async #compute(
     tokens: Int32Array,
     count: number,

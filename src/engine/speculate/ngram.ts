@@ -1,14 +1,14 @@
-// Drafts without a model: where the last tokens have occurred before, in the prompt or in the output, what followed them may
-// follow again. Answers that quote, edit or continue their prompt repeat long pieces of it.
+// Drafts without a model: if the last tokens have occurred before, in the prompt or in the output, the tokens that followed them
+// may follow again. Answers that quote, edit or continue their prompt repeat long pieces of it.
 //
-// A match is a place in the text whose tokens before it are those at the end of the text. While the text goes on as it did there,
-// the match grows by a token at a time. Otherwise the last 8, 4, 2 or 1 tokens are looked up in a table of where each such n-gram
-// occurred last: the longest counts, of equal ones the newest. A token takes O(1): four hashes, four lookups, nothing allocated.
-// A single token seldom repeats what followed it, but where more tokens cost nothing (a GPU), trying it gives 6 % more of them.
+// A match is a position in the text that follows the same tokens as the end of the text. While the text continues as it did there,
+// the match grows by a token at a time. Otherwise the last 8, 4, 2 or 1 tokens are looked up in a table of the last position of
+// each such n-gram: the longest counts, of equal ones the newest. A token takes O(1): four hashes, four lookups, nothing allocated.
+// A single token seldom repeats what followed it, but if more tokens cost nothing (a GPU), trying it gives 6 % more of them.
 //
-// How likely a match is right depends on its length. That is measured whether or not anything was drafted: what the match would
-// have proposed is compared with each token that comes. So it costs nothing to find out that drafts have begun to pay. A new text
-// starts from what was measured in the engine's earlier ones.
+// The probability that a match is right depends on its length. It is measured whether or not tokens were drafted: the match's
+// proposal is compared with each new token. So it costs nothing to find out that drafts have begun to pay. A new text starts from
+// the acceptance measured in the engine's earlier ones.
 
 import { Acceptance } from "./acceptance.ts";
 import type { Drafter, DrafterKind } from "./drafter.ts";
@@ -23,7 +23,7 @@ const MOST_SLOTS = 1 << 16;
 
 /** The shortest match of each class. */
 const CLASSES = [1, 2, 3, 4, 6, 9, 17, 33] as const;
-/** How likely a token goes on as it did, before anything was measured. */
+/** The probability that a token is followed as it was before, until it is measured. */
 const FIRST_CHANCE = 0.1;
 /** Observations that count, in one text and in all. */
 const TEXT_MEMORY = 32;
@@ -37,10 +37,10 @@ const classOf: Uint8Array = Uint8Array.from({ length: LONGEST + 1 }, (_, length)
   ),
 );
 
-/** For one engine. */
+/** The n-gram drafters of one engine. */
 export class NgramKind implements DrafterKind {
   readonly name = "ngram";
-  /** Of all texts. */
+  /** The acceptance in all texts. */
   readonly #chances = new Acceptance({
     classes: CLASSES.length,
     first: FIRST_CHANCE,
@@ -57,10 +57,10 @@ class NgramDrafter implements Drafter {
   /** The text so far. */
   readonly #tokens: Int32Array;
   #length = 0;
-  /** For each length of GRAMS: where the n-gram with this hash ended last; 0: nowhere. */
+  /** For each length of GRAMS: the last end position of the n-gram with this hash; 0: none. */
   readonly #tables: readonly Int32Array[]; // [slots]
   readonly #mask: number;
-  /** The place of the token that should come next; 0: no match. */
+  /** The position of the token that should come next; 0: no match. */
   #match = 0;
   #matched = 0;
   readonly #chances: Acceptance;
@@ -100,7 +100,7 @@ class NgramDrafter implements Drafter {
     if (this.#match === 0) return 0;
     for (let i = 0; i < limit; i++) {
       const from = this.#match + i;
-      // A text that repeats itself goes on with what was drafted just before.
+      // A text that repeats itself continues with the tokens drafted just before.
       out[i] = from < this.#length ? this.#tokens[from]! : out[from - this.#length]!;
     }
     return limit;
@@ -138,7 +138,7 @@ class NgramDrafter implements Drafter {
     }
   }
 
-  /** Of the last `size` tokens. */
+  /** The hash of the last `size` tokens. */
   #hash(size: number): number {
     let hash = size;
     for (let i = this.#length - size; i < this.#length; i++) {
@@ -148,7 +148,7 @@ class NgramDrafter implements Drafter {
     return hash & this.#mask;
   }
 
-  /** How many tokens before `place` are those at the end of the text. */
+  /** The number of tokens before `place` that equal the end of the text. */
   #common(place: number): number {
     let same = 0;
     const most = Math.min(LONGEST, place);

@@ -3,11 +3,11 @@
 import type { ModelInfo, SpeculateOptions } from "../../api/api.ts";
 import type { Backend } from "../../backends/backend.ts";
 import { UsageError } from "../../base/errors.ts";
-import { checkOptionNames, type OptionNames } from "../../base/options.ts";
+import { checkOptionNames, givenOptions, type OptionNames } from "../../base/options.ts";
 import { show } from "../../base/show.ts";
 
 const DEFAULT_DEPTH = 16;
-/** A state with a window can always go back by so many tokens. */
+/** A state with a window can always go back by this many tokens. */
 const MOST_DEPTH = 31;
 
 /** Every drafter there is; which of them an engine has depends on the model. */
@@ -20,11 +20,14 @@ const names: OptionNames<SpeculateOptions> = {
   minChance: true,
 };
 
-/** The options of the engine, and over them those of a generation; undefined: it does not speculate. */
+/** The options of speculation, all decided. */
+type Speculation = { [K in keyof SpeculateOptions]-?: Exclude<SpeculateOptions[K], undefined> };
+
+/** The options of the engine, overridden by those of a generation; undefined: it does not speculate. */
 export function resolveSpeculation(
   ...all: readonly (boolean | SpeculateOptions | undefined)[]
-): Required<SpeculateOptions> | undefined {
-  const chosen: Required<SpeculateOptions> = {
+): Speculation | undefined {
+  const chosen: Speculation = {
     maxDepth: DEFAULT_DEPTH,
     minDepth: 1,
     minChance: 0,
@@ -36,7 +39,7 @@ export function resolveSpeculation(
     isOn = options !== false;
     if (typeof options === "boolean") continue;
     checkOptionNames("speculate", options, names);
-    Object.assign(chosen, Object.fromEntries(given(options)));
+    Object.assign(chosen, givenOptions(options));
   }
   checkDrafters(chosen.drafters);
   checkCount("maxDepth", chosen.maxDepth);
@@ -48,10 +51,6 @@ export function resolveSpeculation(
     );
   }
   return isOn && chosen.maxDepth > 0 ? chosen : undefined;
-}
-
-function given(options: SpeculateOptions): [string, unknown][] {
-  return Object.entries(options).filter(([, value]) => value !== undefined);
 }
 
 function checkDrafters(drafters: unknown): void {
@@ -78,7 +77,7 @@ export function isWanted(
   return wanted === undefined || wanted.includes(drafter);
 }
 
-/** Without options: where a batch with at least one drafted token has the bits of single ones. */
+/** The default without options: on if a batch with at least one drafted token has the bits of single tokens. */
 export function speculatesByDefault({
   sameBitsTokens = Infinity,
 }: Pick<Backend, "sameBitsTokens">): boolean {
@@ -104,8 +103,8 @@ export function describeSpeculation(
 }
 
 /**
- * The most drafted tokens of a batch, if it has so many others: with more, a token could have other bits than alone. Where that is so
- * even with one, whoever asks for drafts gets them.
+ * The most drafted tokens of a batch with `others` further tokens: with more, a token could have other bits than alone. If that is so
+ * even with one, a request for drafts gets any number.
  */
 export function mostDrafted(
   { sameBitsTokens = Infinity }: Pick<Backend, "sameBitsTokens">,

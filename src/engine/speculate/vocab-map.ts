@@ -1,14 +1,14 @@
 // The ids of one text in two vocabularies: the target's, which a generation has, and the draft model's.
 //
-// Tokens with the same bytes, and tokens with the same role (begin of text, end of text), stand for each other. The target's
-// text reaches the draft token by token; one without a counterpart is spelled in the draft's tokens. Drafts go the other way
-// as text: the draft may spell in several tokens what the target has one for. Nothing has to be exact here: a wrong
-// translation is a draft that is not accepted.
+// Tokens with the same bytes, and tokens with the same role (begin of text, end of text), stand for each other. The target's text
+// reaches the draft token by token; one without a counterpart is spelled in the draft's tokens. Drafts go the other way as text:
+// the draft may spell one token of the target in several. The translation need not be exact: a wrong one is a draft that is not
+// accepted.
 
 import { ModelError } from "../../base/errors.ts";
 import type { SpecialTokens, Tokenizer } from "../../tokenizers/tokenizer.ts";
 
-/** Below this fraction of common tokens, the two are of different families, and most drafts would be wrong. */
+/** Below this fraction of common tokens, the two belong to different families, and most drafts would be wrong. */
 const LEAST_COMMON = 0.5;
 
 export interface VocabMap {
@@ -19,7 +19,7 @@ export interface VocabMap {
   /** A token without counterpart in the draft's tokens: none where it has no text. */
   spelled(token: number): readonly number[];
   /**
-   * Translates the first `count` tokens of the draft into up to out.length of the target's, and returns how many. Where the
+   * Translates the first `count` tokens of the draft into up to out.length of the target's, and returns their number. If the
    * vocabularies differ, the last is uncertain: the next token of the draft may continue it.
    */
   translate(ids: Int32Array, count: number, out: Int32Array): number;
@@ -28,7 +28,7 @@ export interface VocabMap {
 }
 
 export interface Vocabulary {
-  /** Of the model, for messages. */
+  /** The name of the model, for messages. */
   readonly name: string;
   readonly tokenizer: Tokenizer;
 }

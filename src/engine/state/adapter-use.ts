@@ -1,18 +1,18 @@
-// Which adapters a sequence uses, how strongly, and from which token on. State that was computed with one choice is of no use for another
-// beyond the tokens where both are the same, so what finds state again compares choices.
+// Which adapters a sequence uses, how strongly, and from which token on. State that was computed with one choice is useless for another
+// beyond the tokens where both are the same, so every lookup of state compares choices.
 
 export interface AdapterUse {
-  /** By the number of the adapter; 0: it is not used. undefined: none is. */
+  /** The scale by the number of the adapter; 0: it is not used. undefined: none is used. */
   readonly scales: Float32Array | undefined;
-  /** By the number of the adapter: the first position that it changes (activated adapters). undefined: all from the first token on. */
+  /** The first position that each adapter changes, by its number (activated adapters). undefined: all apply from the first token on. */
   readonly starts: Int32Array | undefined;
-  /** What names the choice in the keys of stored state; "": no adapter. */
+  /** The choice's name in the keys of stored state; "": no adapter. */
   readonly key: string;
 }
 
 export const NO_ADAPTERS: AdapterUse = { scales: undefined, starts: undefined, key: "" };
 
-/** How many first tokens have the same state with both. */
+/** The number of first tokens with the same state in both. */
 export function sharedTokens(one: AdapterUse, other: AdapterUse): number {
   if (one.key === other.key) return Infinity;
   const count = (one.scales ?? other.scales)?.length ?? 0;

@@ -1,7 +1,6 @@
-// Admission control: a generation may start when everything it may need of every pool, its answer included, is not
-// reserved by others. A generation that does not fit waits, first come first served; so no running generation ever
-// finds a pool empty. Background generations wait behind all others, and are asked to give their room to those, the last
-// that began first.
+// Admission control: a generation may start when all that it may need of every pool, its answer included, is unreserved. A
+// generation that does not fit waits, first come first served; so no running generation ever finds a pool empty. Background
+// generations wait behind all others, and are asked to give their room to the others, the newest first.
 
 import { AbortedError } from "../../base/errors.ts";
 import type { BackgroundPlace } from "../background.ts";
@@ -23,7 +22,7 @@ export class Admission {
   #running = 0;
   /** Foreground first. */
   #queue: Applicant[] = [];
-  /** Background generations that run, in the order in which they began, by what they have reserved. */
+  /** Running background generations in the order of their start, by their reservations. */
   readonly #background = new Map<Amounts, BackgroundPlace>();
 
   /** `limits`: the size of each pool. */
@@ -32,7 +31,7 @@ export class Admission {
     this.#promised = limits.map(() => 0);
   }
 
-  /** What running generations have reserved. */
+  /** The reservations of running generations. */
   get promised(): Amounts {
     return this.#promised;
   }
@@ -56,7 +55,7 @@ export class Admission {
 
   /**
    * Resolves when `amounts` are reserved; leave() with the result gives them back. Amounts above the limit are reduced to it.
-   * `place`: of a background generation, which may be asked to yield.
+   * `place`: a background generation's, which may be asked to yield.
    */
   enter(amounts: Amounts, isAborted: () => boolean, place?: BackgroundPlace): Promise<Amounts> {
     const wanted = amounts.map((amount, pool) => Math.min(amount, this.#limits[pool]!));
@@ -75,7 +74,7 @@ export class Admission {
     this.#letIn();
   }
 
-  /** A waiting generation may have been aborted: those behind it may start. */
+  /** A waiting generation may have been aborted: later ones may start. */
   check(): void {
     this.#letIn();
   }

@@ -1,5 +1,5 @@
-// Which rotation the keys in a KV cache have, by layer: what must be undone and done again when a token moves to another position.
-// A model whose keys know of positions in another way, or whose state has no gaps, cannot move tokens: shiftRefusal() says why.
+// The rotation of the keys in a KV cache, by layer: it is undone and done again when a token moves to another position. A model
+// cannot move tokens if its keys encode positions in another way, or if its state has no gaps: shiftRefusal() says why.
 
 import {
   type Graph,
@@ -16,7 +16,7 @@ import {
 } from "../../graph/graph.ts";
 import { type ReadTensor, weightReader } from "../../graph/weight-source.ts";
 
-/** How the heads of a layer's keys are rotated. */
+/** The rotation of the heads of a layer's keys. */
 export interface KeyRotation {
   readonly headDim: number;
   readonly rope: Rope;
@@ -24,7 +24,7 @@ export interface KeyRotation {
   readonly factors: Float32Array | undefined;
 }
 
-/** One for each KV state, in order; undefined: its keys know nothing of positions. */
+/** One for each KV state, in order; undefined: its keys do not encode positions. */
 export type KeyRotations = readonly (KeyRotation | undefined)[];
 
 /** Why tokens of this model cannot move to another position; undefined: they can. */

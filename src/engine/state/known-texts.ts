@@ -34,7 +34,7 @@ export class KnownTexts {
 
   /** Remembers the tokens of a sequence that ends. */
   note(sequence: Sequence): void {
-    // A reason that is told names tokens: not those of a private text.
+    // A reason shown to users names tokens: never those of a private text.
     if (sequence.length < NOTABLE_TOKENS || isPrivate(sequence.owner)) return;
     const tokens = sequence.tokens(0, sequence.length).slice();
     this.#texts = this.#texts.filter((old) => commonPrefix(old.tokens, tokens) < old.tokens.length);
@@ -55,7 +55,7 @@ export class KnownTexts {
     this.#tokens = 0;
   }
 
-  /** How many tokens of these an earlier text began with. */
+  /** The number of these tokens that an earlier text began with. */
   prefix(tokens: readonly number[]): number {
     return this.#texts.reduce((most, text) => Math.max(most, commonPrefix(text.tokens, tokens)), 0);
   }
@@ -98,7 +98,7 @@ function repeatedTokens(before: Int32Array, after: readonly number[], from: numb
   return repeated;
 }
 
-/** FNV-1a over tokens. A collision makes a number in a message wrong, and nothing else. */
+/** FNV-1a over tokens. A collision only makes a number in a message wrong. */
 function runHash(tokens: ArrayLike<number>, at: number): number {
   let hash = 0x811c9dc5;
   for (let i = at; i < at + RUN_TOKENS; i++) hash = Math.imul(hash ^ tokens[i]!, 0x01000193);

@@ -124,7 +124,7 @@ export class KvBlocks implements SequenceState {
     const missing = this.#firstMissing(length);
     const first = this.#firstFor(length);
     const held = blocksFor(this.#length);
-    // A block that is not full is read anew as a whole; those before the window are not needed.
+    // A partial block is read anew as a whole; blocks before the window are not needed.
     for (let i = this.#first; i < held; i++) {
       if (i >= missing || i < first) pool.release(this.table[i]!);
     }

@@ -1,23 +1,23 @@
-// Memory for sequences that have ended grows later: while nobody waits. A GPU takes 14 ms for each GB of a larger KV cache, and whoever
-// computes meanwhile is kept from it; giving up the oldest of these sequences costs nobody anything now. So it begins when no
-// generation has run for a moment, pauses while one does, and on a machine that never rests goes on after all, a piece at a time: there, most
-// sequences are worth more than the pauses.
+// Later growth of the memory for ended sequences: it happens while no generation waits. A GPU takes 14 ms for each GB of a larger KV cache
+// and computes nothing meanwhile; evicting the oldest of these sequences is free at that moment. So growth begins when no generation has run
+// for a moment and pauses while one does. On a machine that is never idle it continues after all, a piece at a time: there, most sequences
+// are worth more than the pauses.
 
 import { DisposedError } from "../../base/errors.ts";
 
-/** No generation has run for so long: nobody answers what they have just read. */
+/** Growth begins after this long without a running generation: the user is reading, and has not answered yet. */
 const REST_MS = 100;
-/** How often a pause looks whether it is over; on a busy machine, the time between two pieces. */
+/** The interval in which a pause checks whether it is over; on a busy machine, the time between two pieces. */
 const LOOK_MS = 20;
-/** How long it is put off all together. */
+/** The longest total delay. */
 const MOST_MS = 10_000;
 
 export interface LaterGrowthParts {
-  /** How many generations have begun so far. */
+  /** The number of generations that have begun so far. */
   begun(): number;
-  /** How many run. */
+  /** The number of running generations. */
   running(): number;
-  /** Whether somebody needs memory now, and waits for this growth to end. */
+  /** Whether a generation needs memory now, and waits for this growth to end. */
   isUrgent(): boolean;
   grow(pause: () => Promise<void>): Promise<void>;
   /** Default: a timer, which keeps no thread alive. */
@@ -30,14 +30,14 @@ export class LaterGrowth {
   #isUnderWay = false;
   #isDisposed = false;
   /** Ends a pause. */
-  #goOn: () => void = () => undefined;
+  #wake: () => void = () => undefined;
 
   constructor(parts: LaterGrowthParts) {
     this.#parts = parts;
     this.#wait = parts.wait ?? timer;
   }
 
-  /** Grows later, unless that is under way. An error is not reported: somebody who needs the memory will see it. */
+  /** Grows later, unless that is under way. An error is not reported: the generation that needs the memory will see it. */
   begin(): void {
     if (this.#isUnderWay) return;
     this.#isUnderWay = true;
@@ -50,12 +50,12 @@ export class LaterGrowth {
 
   /** isUrgent() has changed: a pause ends. */
   hurry(): void {
-    this.#goOn();
+    this.#wake();
   }
 
   dispose(): void {
     this.#isDisposed = true;
-    this.#goOn();
+    this.#wake();
   }
 
   async #run(): Promise<void> {
@@ -67,7 +67,7 @@ export class LaterGrowth {
     const wait = async (ms: number): Promise<void> => {
       left -= ms;
       const { promise, resolve } = Promise.withResolvers<void>();
-      this.#goOn = resolve;
+      this.#wake = resolve;
       await Promise.race([this.#wait(ms), promise]);
       checkAlive();
     };

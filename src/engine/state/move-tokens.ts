@@ -1,8 +1,8 @@
 // Moves tokens of a sequence to other positions without computing them again: a full context that drops its oldest half, or a
-// prompt whose middle is known from elsewhere. Values stay as they are; keys are rotated by the distance that they move. In
-// quantized caches they are dequantized, rotated and quantized again, as in llama.cpp.
+// prompt with a middle that is known from another position. Values stay as they are; keys are rotated by the distance that they
+// move. In quantized caches they are dequantized, rotated and quantized again, as in llama.cpp.
 //
-// The state is then not what computing these tokens would give: it remembers tokens that are gone (Sequence.exactTokens). It all
+// The state then differs from a computation of these tokens: it remembers tokens that are gone (Sequence.exactTokens). The move
 // happens in the host's memory, through StateTransfer, so that it is the same for every backend.
 
 import type { StateTransfer } from "../../backends/backend.ts";
@@ -28,7 +28,7 @@ export interface MoveParts {
   /** Before Sequence.extend(). */
   makeRoom(sequence: Sequence, length: number): void;
   /** Lets messages in. */
-  breathe(): Promise<void>;
+  yieldThread(): Promise<void>;
 }
 
 /**
@@ -56,12 +56,12 @@ export async function moveTokens(
         await (move === moves[0] ? own : other).copy(move, target, block * KV_BLOCK_TOKENS);
       }
       blocks.push(target);
-      await parts.breathe();
+      await parts.yieldThread();
     }
   } finally {
     source?.release();
   }
-  // No await from here on: the blocks that are given up are those that are taken again.
+  // No await from here on: the given up blocks must be the ones that are taken again.
   const exact = Math.min(stays, sequence.exactTokens);
   sequence.restore(whole * KV_BLOCK_TOKENS);
   parts.makeRoom(sequence, length);
@@ -75,7 +75,7 @@ export async function moveTokens(
 
 /** Copies rows out of the blocks of a sequence. */
 class BlockMover {
-  /** Of a block, over all states. */
+  /** The bytes of a block, over all states. */
   readonly blockBytes: number;
   readonly #parts: MoveParts;
   readonly #sequence: Sequence;
@@ -97,7 +97,7 @@ class BlockMover {
     this.#read = new Uint8Array(this.blockBytes);
   }
 
-  /** Copies what a move puts into the block that begins at `begin`: for each state, keys [32, kCols], then values [32, vCols]. */
+  /** Copies a move's rows of the block that begins at `begin`: for each state, keys [32, kCols], then values [32, vCols]. */
   async copy({ from, to, count }: TokenMove, target: Uint8Array, begin: number): Promise<void> {
     const last = Math.min(begin + KV_BLOCK_TOKENS, to + count);
     for (let row = Math.max(begin, to); row < last; ) {
@@ -189,7 +189,10 @@ class BlockMover {
   }
 }
 
-/** What of `tokens`, whose first `known` are there, this sequence holds at other positions: pieces of at least `least` tokens. */
+/**
+ * The pieces of `tokens` that this sequence holds at other positions, of at least `least` tokens each; the first `known` tokens are
+ * there already.
+ */
 export function findMoves(
   sequence: Sequence,
   tokens: readonly number[],

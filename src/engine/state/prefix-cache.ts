@@ -15,7 +15,7 @@ interface Candidate {
   readonly sequence: Sequence;
   /** Tokens in common with the prompt. */
   readonly same: number;
-  /** How many of them need not be computed again. */
+  /** The number of them that need not be computed again. */
   readonly usable: number;
 }
 
@@ -36,9 +36,9 @@ export class PrefixCache {
   }
 
   /**
-   * A sequence with the longest known prefix of `tokens` and nothing else; undefined if none is known. It belongs to
-   * the caller; sequences that stay in the cache share its state. The last token is always computed again.
-   * `mayBeMoved`: state of tokens that were moved will do (Sequence.exactTokens).
+   * A sequence of exactly the longest known prefix of `tokens`; undefined if none is known. It belongs to the caller; sequences
+   * that stay in the cache share its state. The last token is always computed again. `mayBeMoved`: state of tokens that were moved
+   * will do (Sequence.exactTokens).
    */
   take(
     tokens: readonly number[],
@@ -57,9 +57,10 @@ export class PrefixCache {
       if (!best || isBetter(candidate, best)) best = candidate;
     }
     if (!best) return undefined;
-    const { sequence, same } = best;
+    const { sequence, same, usable } = best;
     this.#kept = this.#kept.filter((other) => other !== sequence);
-    if (same === sequence.length && sequence.adapters.key === adapters.key) return sequence;
+    // One that ends where the prompt does stays: others may have the same prompt.
+    if (usable === sequence.length && sequence.adapters.key === adapters.key) return sequence;
     // The rest of it is another branch, which may be continued as well.
     this.#kept.push(sequence);
     const branch = sequence.fork(adapters);
@@ -67,7 +68,7 @@ export class PrefixCache {
     return branch;
   }
 
-  /** How many of these tokens need not be computed. */
+  /** The number of these tokens that need not be computed. */
   known(tokens: readonly number[], adapters: AdapterUse = NO_ADAPTERS): number {
     let most = 0;
     for (const sequence of this.#kept) {
@@ -102,7 +103,7 @@ export class PrefixCache {
     return this.#kept;
   }
 
-  /** Drops those that hold nothing but a beginning of these tokens, or all of them and more; returns how many. */
+  /** Drops sequences that hold only a prefix of these tokens, or all of them and more; returns the number of dropped sequences. */
   drop(tokens: readonly number[]): number {
     const before = this.#kept.length;
     this.#kept = this.#kept.filter((sequence) => {
@@ -114,7 +115,7 @@ export class PrefixCache {
     return before - this.#kept.length;
   }
 
-  /** Drops those of these owners. What others have of it lies in sequences of their own. */
+  /** Drops the sequences of these owners. State that others share is also in sequences of their own. */
   forget(owners: readonly Owner[]): void {
     this.#kept = this.#kept.filter((sequence) => {
       const isTheirs = owners.includes(sequence.owner);

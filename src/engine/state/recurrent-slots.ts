@@ -8,7 +8,7 @@
 // with the same tokens, and as many tokens apart as CheckpointDistance says. A sequence keeps its newest MOST_CHECKPOINTS.
 //
 // A batch with drafted tokens may have to be undone after it was computed: hold() keeps the slot that it read until the tokens are
-// verified. Until then nothing else is written, so this takes no more slots than a batch does.
+// verified. Until then no other slot is written, so this takes no more slots than a batch does.
 
 import { KV_BLOCK_TOKENS, NO_SLOT, type SlotPair } from "../../graph/batch.ts";
 import type { BlockPool } from "./block-pool.ts";
@@ -19,7 +19,7 @@ const MOST_CHECKPOINTS = 2;
 /** The most slots of a running sequence: its state, the one that a batch writes, and checkpoints. */
 export const RUNNING_SLOTS: number = 2 + MOST_CHECKPOINTS;
 
-/** How many tokens apart checkpoints are, a multiple of a block; it may change while a sequence runs. */
+/** The number of tokens between checkpoints, a multiple of a block; it may change while a sequence runs. */
 export interface CheckpointDistance {
   readonly tokens: number;
 }
@@ -32,9 +32,9 @@ interface Checkpoint {
 export class RecurrentSlots implements SequenceState {
   readonly pool: BlockPool;
   readonly #distance: CheckpointDistance;
-  /** NO_SLOT as `from`: start from zeros; as `to`: nothing is written. */
+  /** NO_SLOT as `from`: start from zeros; as `to`: no slot is written. */
   readonly slots: { from: number; to: number } & SlotPair = { from: NO_SLOT, to: NO_SLOT };
-  /** Batches that are computed before they are asked for do not write to slots: the backend has places of its own for them. */
+  /** Batches that are computed before they are asked for do not write to slots: the backend has buffers of its own for them. */
   readonly aheadTokens: number = Infinity;
   /** Tokens that `from` has seen. */
   #length = 0;
@@ -44,7 +44,7 @@ export class RecurrentSlots implements SequenceState {
   #isCheckpoint = false;
   /** Whether the slot that the next batch reads is held. */
   #holds = false;
-  /** That slot, after the batch. */
+  /** The checkpoint in that slot, after the batch. */
   #held: Checkpoint | undefined;
   /** Oldest first. */
   #checkpoints: Checkpoint[] = [];

@@ -10,23 +10,23 @@ import type { BlockPool } from "./block-pool.ts";
 
 export interface SequenceState {
   readonly pool: BlockPool;
-  /** What a batch passes to the backend: the cache blocks in order, or the slots to read and write. */
+  /** The numbers that a batch passes to the backend: the cache blocks in order, or the slots to read and write. */
   readonly table?: Int32Array;
   readonly slots?: SlotPair;
 
-  /** What appending `count` tokens takes from the pool. */
+  /** The units that appending `count` tokens takes from the pool. */
   needed(count: number): number;
 
   /**
-   * How many of `count` more tokens one batch may compute: fewer if a checkpoint is due before that. `end`: the
-   * length after all known tokens.
+   * The number of `count` more tokens that one batch may compute: fewer if a checkpoint is due before that. `end`: the length after
+   * all known tokens.
    */
   batchTokens(count: number, end: number): number;
 
-  /** Makes room for `count` more tokens, which the next batch computes. The pool must have what needed() returned. */
+  /** The pool must have the units that needed() returned. */
   append(count: number, end: number): void;
 
-  /** After append(): tokens that it has room for behind those, which nobody else sees. Absent: none. */
+  /** After append(): the number of further tokens it has room for, in memory that no other sequence sees. Absent: none. */
   readonly aheadTokens?: number;
 
   /** Call when the batch was computed. */
@@ -35,7 +35,10 @@ export interface SequenceState {
   /** The largest length up to `length` that it can go back to; 0 always works. */
   restorable(length: number): number;
 
-  /** What stands before the next batch stays restorable until letGo(), restore() or the batch after it. Absent: any length is. */
+  /**
+   * Keeps the state before the next batch restorable until letGo(), restore() or the batch after it. Absent: any length is
+   * restorable.
+   */
   hold?(): void;
   letGo?(): void;
 
@@ -46,20 +49,20 @@ export interface SequenceState {
   fork(): SequenceState;
 
   /**
-   * The number in the pool of what holds the state of the tokens up to `length`, a block boundary or the current length: the
-   * block that ends there, or the slot. undefined: it is not held (any more).
+   * The number in the pool of the unit that holds the state of the tokens up to `length`, a block boundary or the current length:
+   * the block that ends there, or the slot. undefined: it is not held (any more).
    */
   unitAt(length: number): number | undefined;
 
   /** The lengths whose units are needed to continue at `length`, ascending. */
   unitsFor(length: number): number[];
 
-  /** What extend(length) takes from the pool. */
+  /** The units that extend(length) takes from the pool. */
   extendNeeds(length: number): number;
 
   /**
-   * Goes forward to `length` without computing: takes the units that are missing from the pool and returns them by length,
-   * for the caller to fill before the next batch. What is not needed there is given back.
+   * Goes forward to `length` without computing: takes the units that are missing from the pool and returns them by length, for the
+   * caller to fill before the next batch. Units that are not needed there are given back.
    */
   extend(length: number): ReadonlyMap<number, number>;
 

@@ -11,19 +11,19 @@ import type { SequenceState } from "./sequence-state.ts";
 
 export class Sequence implements BatchSequence {
   readonly states: readonly SequenceState[];
-  /** What backends read: see BatchSequence. */
+  /** The table that backends read: see BatchSequence. */
   readonly blocks: Int32Array;
   readonly groups: readonly Int32Array[];
   readonly slots: SlotPair | undefined;
-  /** Keys of its whole blocks, as far as somebody asked for them (../tiers/keys.ts). */
+  /** Keys of its whole blocks, as far as they were asked for (../tiers/keys.ts). */
   keys: string[] = [];
-  /** Tokens whose state is what computing them gives: later ones depend on tokens that were moved (move-tokens.ts). */
+  /** The number of first tokens with exactly computed state: later ones depend on tokens that were moved (move-tokens.ts). */
   exactTokens: number = Infinity;
-  /** Loaded from a file that another backend computed: it is rounded otherwise, so no copies of it are kept by content. */
+  /** Loaded from a file that another backend computed: it is rounded differently, so no copies of it are kept by content. */
   isForeign = false;
   /** Whose text it is: see own(). */
   #owner: Owner = NOBODY;
-  /** What it is computed with. */
+  /** The adapters it is computed with. */
   readonly adapters: AdapterUse;
   #starts: Int32Array | undefined;
   readonly #tokens: Int32Array;
@@ -51,7 +51,10 @@ export class Sequence implements BatchSequence {
     return this.#owner;
   }
 
-  /** It goes on as this one's. What others have stored of it is this one's as well, so all of it is looked at again. */
+  /**
+   * The sequence continues as this owner's. State that others have stored is now this owner's as well, so all of it is looked at
+   * again.
+   */
   own(owner: Owner): void {
     if (owner !== this.#owner) this.keys = [];
     this.#owner = owner;
@@ -79,7 +82,7 @@ export class Sequence implements BatchSequence {
     return this.#tokens.length;
   }
 
-  /** Whether its state is what computing its tokens gives. */
+  /** Whether its state equals the state of computing its tokens. */
   get isExact(): boolean {
     return this.exactTokens >= this.#length;
   }
@@ -88,7 +91,7 @@ export class Sequence implements BatchSequence {
     return this.#tokens[position]!;
   }
 
-  /** How many tokens of `tokens` this sequence starts with. */
+  /** The number of tokens of `tokens` that this sequence starts with. */
   commonPrefix(tokens: readonly number[]): number {
     const most = Math.min(this.#length, tokens.length);
     let same = 0;
@@ -103,7 +106,7 @@ export class Sequence implements BatchSequence {
     return true;
   }
 
-  /** How many of `count` more tokens one batch may compute, if `left` are known: see SequenceState. */
+  /** The number of `count` more tokens that one batch may compute, if `left` are known: see SequenceState. */
   batchTokens(count: number, left: number): number {
     let most = count;
     for (const state of this.states) most = state.batchTokens(most, this.#length + left);
@@ -112,7 +115,7 @@ export class Sequence implements BatchSequence {
 
   /**
    * Makes room for `count` tokens of tokens[from...], of which `known` are part of the text (default: all), and returns the
-   * position of the first. The pools must have what the states need.
+   * position of the first. The pools must have the units that the states need.
    */
   append(
     tokens: ArrayLike<number>,
@@ -132,7 +135,7 @@ export class Sequence implements BatchSequence {
     return first;
   }
 
-  /** How many more tokens its states have room for, with nothing taken from the pools or copied. */
+  /** The number of further tokens its states have room for, without taking units from the pools or copying. */
   get aheadTokens(): number {
     let most = Infinity;
     for (const { aheadTokens = 0 } of this.states) most = Math.min(most, aheadTokens);
@@ -184,8 +187,8 @@ export class Sequence implements BatchSequence {
   }
 
   /**
-   * Goes forward to the first `length` of these tokens without computing them. Returns the units to fill for each state, by
-   * length: see SequenceState.extend(). What it holds must be a prefix of these tokens.
+   * Goes forward to the first `length` of these tokens without computing them. Returns the units to fill for each state, by length:
+   * see SequenceState.extend(). Its own tokens must be a prefix of these.
    */
   extend(tokens: ArrayLike<number>, length: number): ReadonlyMap<number, number>[] {
     if (this.#isReleased) throw new Error("a sequence was used after its release");

@@ -1,6 +1,6 @@
-// The kinds of state that sequences of a graph have: one for each group of KV states (those of the same window), and
-// one for all recurrent states together. A kind computes what a sequence may need of its pool and how large the pool
-// should be, and makes a sequence's state. cacheOptions() turns the kinds into a backend's KvCacheOptions.
+// The kinds of state that sequences of a graph have: one for each group of KV states (those of the same window), and one for all
+// recurrent states together. A kind computes a sequence's possible need of its pool and the size of the pool, and makes a
+// sequence's state. cacheOptions() turns the kinds into a backend's KvCacheOptions.
 
 import type { Backend, KvCacheOptions } from "../../backends/backend.ts";
 import type { KvDType } from "../../dtypes/kv-types.ts";
@@ -26,11 +26,11 @@ export interface StateKind {
   readonly group: number | undefined;
   /** The most that a running sequence of `tokens` tokens takes of the pool. */
   demand(tokens: number): number;
-  /** What a context of `tokens` tokens adds to the pool; `shared`: more than one may run. */
+  /** The units that a context of `tokens` tokens adds to the pool; `shared`: more than one may run. */
   perContext(tokens: number, shared: boolean): number;
   /** Bytes of a block or a slot, over all layers. */
   unitBytes(dtype: KvDType): number;
-  /** Units that a checkpoint takes which those of one `tokens` before have not: see ../tiers/checkpoints.ts. */
+  /** The units that a checkpoint has beyond those of the one `tokens` tokens before: see ../tiers/checkpoints.ts. */
   checkpointUnits(tokens: number): number;
   create(
     pool: BlockPool,
@@ -38,14 +38,14 @@ export interface StateKind {
     maxTokens: number,
     checkpoints: CheckpointDistance,
   ): SequenceState;
-  /** Why nothing more can be computed with a pool of this size: the start of a sentence. */
+  /** The reason why no more can be computed with a pool of this size: the start of a sentence. */
   full(size: number): string;
 }
 
-/** What sequences need from the owner of the memory. */
+/** The calls that sequences make on the owner of the memory. */
 export type BlockStore = Pick<Backend, "copyKvBlock">;
 
-/** In the order of Sequence.states: KV groups by number, then recurrent state. */
+/** The kinds in the order of Sequence.states: KV groups by number, then recurrent state. */
 export function stateKinds(graph: Graph, { maxTokens }: PlanLimits): StateKind[] {
   const isWhole = isBidirectional(graph);
   const kinds = kvGroups(graph).map((group, number) => kvKind(group, number, maxTokens, isWhole));
@@ -53,7 +53,7 @@ export function stateKinds(graph: Graph, { maxTokens }: PlanLimits): StateKind[]
   return recurrent.length > 0 ? [...kinds, recurrentKind(recurrent)] : kinds;
 }
 
-/** `isWhole`: each text is computed in one batch, of which every block is held, whatever the window is. */
+/** `isWhole`: each text is computed in one batch, and every block of it is held, with any window. */
 function kvKind(
   { window, states }: KvGroup,
   group: number,
@@ -131,7 +131,7 @@ export interface CacheShape {
   readonly cacheTokens?: number | undefined;
 }
 
-/** What the backend should hold for so many contexts; KV blocks start with one context's. */
+/** The backend's cache options for this many contexts; KV blocks start with one context's. */
 export function cacheOptions(kinds: readonly StateKind[], shape: CacheShape): KvCacheOptions {
   const { contextSize, contexts, dtype, shared, cacheTokens } = shape;
   const full = blocksFor(contextSize) + (shared ? 1 : 0);

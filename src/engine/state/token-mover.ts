@@ -1,5 +1,5 @@
-// Moves tokens of an engine's sequences to other positions (move-tokens.ts), where the model allows that: context shift, and prompts
-// whose middle is known at another place.
+// Moves tokens of an engine's sequences to other positions (move-tokens.ts), if the model allows that: context shift, and prompts
+// with a middle that is known at another position.
 
 import type { Backend } from "../../backends/backend.ts";
 import type { KvDType } from "../../dtypes/kv-types.ts";
@@ -7,14 +7,14 @@ import { type Graph, kvStates } from "../../graph/graph.ts";
 import type { KeyRotations } from "./key-rotations.ts";
 import { findMoves, type MoveParts, moveTokens, type TokenMove } from "./move-tokens.ts";
 import type { Sequence } from "./sequence.ts";
-import type { StateRoom } from "./state-room.ts";
+import type { StateCapacity } from "./state-capacity.ts";
 
 export interface TokenMoverParts {
   readonly backend: Pick<Backend, "name" | "transfer">;
   readonly graph: Graph;
   readonly kvType: KvDType;
-  readonly room: StateRoom;
-  /** How keys are rotated; a string: why tokens of this model cannot move. */
+  readonly room: StateCapacity;
+  /** The rotations of keys; a string: why tokens of this model cannot move. */
   readonly rotations: KeyRotations | string;
 }
 
@@ -39,12 +39,12 @@ export class TokenMover {
     return noShift(this.#parts.rotations, this.#parts.backend);
   }
 
-  /** Drops `count` tokens after the first `keep`; those behind them move forward. */
+  /** Drops `count` tokens after the first `keep`; later tokens move forward. */
   async drop(
     sequence: Sequence,
     keep: number,
     count: number,
-    breathe: () => Promise<void>,
+    yieldThread: () => Promise<void>,
   ): Promise<void> {
     const { length } = sequence;
     const tokens = [...sequence.tokens(0, keep), ...sequence.tokens(keep + count, length)];
@@ -52,13 +52,13 @@ export class TokenMover {
       { from: 0, to: 0, count: keep },
       { from: keep + count, to: keep, count: length - keep - count },
     ];
-    await moveTokens(this.#moveParts(breathe), sequence, tokens, moves);
+    await moveTokens(this.#moveParts(yieldThread), sequence, tokens, moves);
     sequence.moveStarts(keep, count);
   }
 
   /**
-   * Takes what is known of the prompt at other positions, behind the prefix that the sequence holds, in pieces of at least `least`
-   * tokens. Returns how many tokens these are.
+   * Takes pieces of the prompt, of at least `least` tokens, that are known at other positions, after the prefix that the sequence
+   * holds. Returns the number of tokens taken.
    */
   async take(sequence: Sequence, tokens: readonly number[], least: number): Promise<number> {
     // Tokens before and behind an adapter's first are not alike.
@@ -79,7 +79,7 @@ export class TokenMover {
     return best.count;
   }
 
-  #moveParts(breathe: () => Promise<void>): MoveParts {
+  #moveParts(yieldThread: () => Promise<void>): MoveParts {
     const { backend, graph, kvType, room, rotations } = this.#parts;
     return {
       states: kvStates(graph),
@@ -90,7 +90,7 @@ export class TokenMover {
         return backend.transfer!;
       },
       makeRoom: (sequence, length) => room.makeRoomToExtend(sequence, length),
-      breathe,
+      yieldThread,
     };
   }
 }

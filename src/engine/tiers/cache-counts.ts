@@ -1,4 +1,4 @@
-// What the KV cache and its copies have done since the model was opened: for EngineStatus.cache, /metrics and "lantern models --cache".
+// Counters of the KV cache and its copies since the model was opened: for EngineStatus.cache, /metrics and "lantern models --cache".
 
 import type { CacheStatus, ComputedAgain } from "../../api/api.ts";
 
@@ -25,7 +25,7 @@ export function newCounts(): CacheCounts {
   };
 }
 
-/** What it holds now. */
+/** The current contents of the cache. */
 export interface CacheHeld {
   readonly ram: CacheStatus["ram"];
   readonly disk: CacheStatus["disk"];

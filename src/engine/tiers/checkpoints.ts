@@ -1,8 +1,8 @@
-// How many tokens apart the checkpoints of a text are: the places at which the state of layers with a window, and recurrent state, is
-// copied. A text that branches off between two of them computes what is behind the one before again.
+// The distance of a text's checkpoints in tokens: the positions at which the state of layers with a window, and recurrent state, is
+// copied. A text that branches off between two of them computes the tokens after the earlier one again.
 //
 // The rule: the smallest distance, doubled from a batch (recurrent state) or a block (windows) on, at which
-// - computing it takes WORTH_MS: closer ones save less than anybody notices;
+// - computing it takes WORTH_MS: closer ones save too little to notice;
 // - copying takes at most COPY_SHARE of the time of computing;
 // - those of one context take at most BUDGET_SHARE of the budget.
 // Speeds are those of this model on this machine, measured while it runs; before that they are CHECKPOINT_TOKENS apart.
@@ -10,7 +10,7 @@
 import type { CacheStatus } from "../../api/api.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 
-/** Where nothing was measured, or nothing is copied. */
+/** Used if nothing was measured, or nothing is copied. */
 export const CHECKPOINT_TOKENS: number = 16 * KV_BLOCK_TOKENS;
 const MOST_TOKENS: number = 8 * CHECKPOINT_TOKENS;
 const WORTH_MS = 100;
@@ -23,7 +23,7 @@ const FEWEST_BYTES = 2 ** 20;
 /** The share of the past in a mean. */
 const INERTIA = 0.8;
 
-/** What the distance of checkpoints depends on besides speeds. */
+/** The facts that decide the distance of checkpoints, besides speeds. */
 export interface CheckpointParts {
   readonly kinds: readonly {
     readonly group: number | undefined;
@@ -34,7 +34,7 @@ export interface CheckpointParts {
   readonly contextSize: number;
   /** Tokens of a whole batch of a prompt: a checkpoint of recurrent state ends a batch. */
   readonly batchTokens: number;
-  /** Of the largest tier. */
+  /** The budget of the largest tier. */
   readonly budgetBytes: number;
 }
 
@@ -72,14 +72,14 @@ export class Checkpoints {
     this.#copiedMs += ms;
     if (this.#copiedBytes < FEWEST_BYTES || this.#copiedMs <= 0) return;
     this.#bytesPerMs = this.#copiedBytes / this.#copiedMs;
-    // Later ones count as much as earlier ones together.
+    // New measurements count as much as all earlier ones together.
     if (this.#copiedBytes > 64 * FEWEST_BYTES) {
       this.#copiedBytes /= 2;
       this.#copiedMs /= 2;
     }
   }
 
-  /** Bytes of a checkpoint, so many tokens behind another. */
+  /** Bytes of a checkpoint this many tokens after another. */
   bytes(tokens: number): number {
     return this.#parts.kinds.reduce(
       (sum, kind) => sum + (kind.needsAll ? 0 : kind.checkpointUnits(tokens) * kind.unitBytes),
@@ -119,7 +119,7 @@ export class Checkpoints {
     return undefined;
   }
 
-  /** For EngineStatus; undefined: the model needs none. */
+  /** The status for EngineStatus; undefined: the model needs no checkpoints. */
   get status(): CacheStatus["checkpoints"] {
     if (!this.isNeeded) return undefined;
     return {

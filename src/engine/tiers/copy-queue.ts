@@ -1,5 +1,6 @@
-// Units of state that wait to be copied out of the backend. A waiting unit holds its block or slot, so that nothing overwrites it.
-// Where a batch needs that room, the unit is copied at once and waits without it; beyond EARLY_BYTES of such copies it is given up.
+// The queue of state units that wait to be copied out of the backend. A waiting unit holds its block or slot, so that no batch
+// overwrites it. If a batch needs that room, the unit is copied at once and waits without it; beyond EARLY_BYTES of such copies it
+// is dropped.
 
 import type { BlockPool } from "../state/block-pool.ts";
 import type { Owner } from "./owners.ts";
@@ -24,7 +25,7 @@ export interface Waiting {
 }
 
 export interface CopyQueueParts {
-  /** Begins to copy a unit: what is there at the call. */
+  /** Begins to copy a unit as it is at the call. */
   copy(waiting: Waiting): EarlyCopy;
   /** Called with a unit that is given up. */
   onDrop(id: string): void;
@@ -62,8 +63,8 @@ export class CopyQueue {
   }
 
   /**
-   * The next units, one or some that have at most so many bytes together; one that is on disk comes alone. Their room is the
-   * caller's to release, unless they have left it early.
+   * The next units, one or several with at most `mostBytes` together; one that is on disk comes alone. The caller releases their
+   * room, unless they have left it early.
    */
   take(mostBytes: number, bytesOf: (waiting: Waiting) => number): Waiting[] {
     let bytes = 0;
@@ -83,8 +84,8 @@ export class CopyQueue {
   }
 
   /**
-   * Takes a unit of this pool out of its room, one that nothing else holds unless `isAny`; false: none waits there. Nothing is lost
-   * but what is on disk anyway, and what is beyond EARLY_BYTES.
+   * Takes a unit of this pool out of its room, one without another holder unless `isAny`; false: none waits there. Only units that
+   * are on disk anyway, or beyond EARLY_BYTES, are lost.
    */
   free(pool: BlockPool, isAny: boolean): boolean {
     const at = this.#waiting.findIndex(
@@ -111,7 +112,7 @@ export class CopyQueue {
     return early;
   }
 
-  /** Gives up what only these owners have. */
+  /** Drops the units that only these owners have. */
   forget(owners: readonly Owner[]): void {
     this.#waiting = this.#waiting.filter((one) => {
       for (const owner of owners) one.owners.delete(owner);

@@ -1,31 +1,31 @@
-// Whether copies of state pay. A copy is worth making where going on from it takes less time than computing the text again. A GPU may compute
-// a prompt faster than its keys and values travel to the host and to disk: there, nothing is copied, and a text that left the KV cache is
-// computed again.
+// Decides whether copies of state pay. A copy is worth making if continuing from it takes less time than computing the text again. A GPU may compute
+// a prompt faster than its keys and values travel to the host and to disk: then nothing is copied, and a text that left the KV cache is computed
+// again.
 //
-// Both speeds are those of this model on this machine, measured while it runs, each at its best: a copy that waited behind a batch says
-// nothing of what copying costs. After PROBE_TEXTS texts one that ends while nobody else runs is copied all the same, after MOST_TEXTS any, so that a
-// decision is never older than that.
+// Both speeds are those of this model on this machine, measured while it runs, each at its best: a copy that waited behind a batch does not show the
+// cost of copying. After PROBE_TEXTS texts, one that ends while no other generation runs is copied all the same; after MOST_TEXTS, any text is, so
+// that a decision is never older than that.
 
 import type { CacheStatus } from "../../api/api.ts";
 
 /**
- * Copies pay where they take less than this part of computing: most are never used, what is used is copied back as well, and meanwhile the
- * engine's thread gives the GPU no work (a block of 16 MB takes it 5 ms).
+ * Copies pay if they take less than this part of computing: most are never used, used ones are copied back as well, and meanwhile the engine's thread
+ * gives the GPU no work (a block of 16 MB takes it 5 ms).
  */
 const DEAR = 0.5;
 /** Smaller ones say little of the speed. */
 const FEWEST_TOKENS = 16;
 const FEWEST_BYTES = 2 ** 18;
-/** What is left of an old best when something was measured: a machine may become slower. */
+/** The factor on an old best with every measurement: a machine may become slower. */
 const DECAY = 0.98;
 const PROBE_TEXTS = 32;
 /** Others wait for a copy: 200 tokens of a 7B take the engine's thread 30 ms. */
 const MOST_TEXTS = 1024;
-/** For people. */
+/** The number of tokens in texts for users. */
 const SHOWN_TOKENS = 1000;
 
 export class CopyWorth {
-  /** Of layers that keep all tokens. */
+  /** The bytes of a token in layers that keep all tokens. */
   readonly #bytesPerToken: number;
   #tokensPerMs = 0;
   #bytesPerMs = 0;
@@ -57,7 +57,7 @@ export class CopyWorth {
     return this.#bytesPerToken / this.#bytesPerMs > DEAR / this.#tokensPerMs;
   }
 
-  /** What computing and copying 1,000 tokens take, where copies do not pay; undefined: they do, or it is not known yet. */
+  /** The times of computing and copying 1,000 tokens, if copies do not pay; undefined: they do, or it is not known yet. */
   get dear(): CacheStatus["dear"] {
     if (!this.isDear) return undefined;
     return {

@@ -1,10 +1,10 @@
 // Units of stored state in files, up to a budget. Each process appends to a segment of its own and reads those of all, so several
-// processes share a folder without locks. What was written is found again by reading the headers of the records.
+// processes share a folder without locks. Written units are found again by reading the headers of the records.
 //
-// Nothing is written on a token's way: append() runs in the background. A damaged record is not used, and said; a disk that is full
-// or cannot be written to ends writing for a minute, and is said. The segments that were not used for longest are removed when the
-// budget is spent, those of other models included. There is no fsync: after a power cut some units are missing, and their
-// checksums show which.
+// Writing delays no token: append() runs in the background. A damaged record is not used, and is reported; a disk that is full or
+// cannot be written to stops writing for a minute, and is reported. The least recently used segments are removed when the budget is
+// spent, those of other models included. There is no fsync: after a power cut some units are missing, and their checksums show
+// which.
 
 import { messageOf } from "../../base/errors.ts";
 import type {
@@ -35,7 +35,7 @@ import {
 } from "./segment.ts";
 import { type StateAbout, writeAbout } from "./state-about.ts";
 
-/** budget: its segment was removed to make room; removed: by somebody else, or by hand. */
+/** budget: its segment was removed to make room; removed: by another process, or by hand. */
 export type LostReason = "budget" | "removed" | "damaged";
 
 export interface DiskTierParts {
@@ -49,7 +49,7 @@ export interface DiskTierParts {
   /** Called for every unit that was there and is not any more. */
   onLost?(id: string, reason: LostReason): void;
   readonly counts?: CacheCounts;
-  /** What the folder holds, for people. */
+  /** The description of the folder's contents, for users. */
   readonly about?: StateAbout;
   /** Tells the user; each sentence once. */
   say(sentence: string): void;
@@ -58,11 +58,11 @@ export interface DiskTierParts {
 
 interface Place {
   readonly segment: string;
-  /** Of the unit's bytes. */
+  /** The offset of the unit's bytes. */
   readonly offset: number;
   readonly bytes: number;
   readonly crc: number;
-  /** As far as files say. */
+  /** The owners, as far as the files name them. */
   owners: readonly Owner[];
 }
 
@@ -75,7 +75,7 @@ export interface OwnedUnit {
 
 interface Scanned {
   readonly reader: BlockReader;
-  /** Where the next record begins; undefined: nothing after is readable. */
+  /** The offset of the next record; undefined: the rest is not readable. */
   end: number | undefined;
   touchedAt: number;
 }
@@ -114,12 +114,12 @@ async function readInto(
 const MOST_SEGMENT_BYTES: number = 256 * 2 ** 20;
 const RETRY_MS = 60_000;
 const TOUCH_MS = 60_000;
-/** Clocks of file servers differ by so much. */
+/** The allowed difference between clocks of file servers. */
 const CLOCK_SLACK_MS = 600_000;
 /** Left free on the disk for others. */
 const SPARE_BYTES: number = 2 ** 30;
 
-/** Whether the unit whose bytes begin there was erased, by another process perhaps. */
+/** Whether the unit at this offset was erased, by another process perhaps. */
 async function isErased(from: BlockReader, offset: number): Promise<boolean> {
   const header = new Uint8Array(RECORD_HEADER_BYTES);
   const read = await from.read(offset - RECORD_HEADER_BYTES, header).catch(() => 0);
@@ -141,7 +141,7 @@ export class DiskTier {
   #isClosed = false;
   /** Bytes written by this process since the budget was last looked at. */
   #unchecked = Number.POSITIVE_INFINITY;
-  /** Bytes of all files, as they were last looked at, and what was written since. */
+  /** Bytes of all files when they were last looked at, plus the bytes written since. */
   #used = 0;
 
   private constructor(parts: DiskTierParts, folder: BlockFolder) {
@@ -150,7 +150,7 @@ export class DiskTier {
     this.#crc32 = parts.folders.crc32 ?? defaultCrc32;
   }
 
-  /** undefined: nothing can be stored there, which is said. */
+  /** undefined: nothing can be stored there, which is reported. */
   static async open(parts: DiskTierParts): Promise<DiskTier | undefined> {
     try {
       const folder = await parts.folders.folder(parts.root);
@@ -178,7 +178,7 @@ export class DiskTier {
     return { bytes: this.#used, budgetBytes: this.#parts.budgetBytes };
   }
 
-  /** Looks for what other processes have written; one look at a time, which all share that ask meanwhile. */
+  /** Looks for units that other processes have written; one look at a time, which all share that ask meanwhile. */
   refresh(): Promise<void> {
     this.#refreshing ??= this.#refresh().finally(() => {
       this.#refreshing = undefined;
@@ -201,7 +201,7 @@ export class DiskTier {
     for (const file of files) if (file.name !== this.#ownName) await this.#scan(file);
   }
 
-  /** Somebody has removed this segment: what is appended to it would be found by nobody, so that another is begun. */
+  /** This segment was removed: units appended to it would never be found, so another is begun. */
   async #loseOwn(own: OwnSegment): Promise<void> {
     this.#own = undefined;
     await this.#forget(own.name, "removed");
@@ -216,7 +216,7 @@ export class DiskTier {
       const start = new Uint8Array(SEGMENT_HEADER_BYTES);
       const read = await reader.read(0, start).catch(() => 0);
       const refusal = segmentRefusal(start.subarray(0, read), this.#parts.root);
-      // Nobody can say any more whose conversations it holds.
+      // Nothing says any more whose conversations it holds.
       if (isOldSegment(start.subarray(0, read))) await this.#folder.remove(name);
       if (refusal && read === SEGMENT_HEADER_BYTES) {
         this.#parts.say(`stored state in ${name} is not used: ${refusal}`);
@@ -257,7 +257,7 @@ export class DiskTier {
     const id = unitId(record.key, record.kind);
     const before = this.#places.get(id);
     if (role === "owner") {
-      // Where its unit is in a file that was not read yet, it is said once more: erase.ts reads all before it decides.
+      // If its unit is in a file that was not read yet, the owner is recorded once more: erase.ts reads all before it decides.
       if (before && !before.owners.includes(owner)) before.owners = [...before.owners, owner];
       return;
     }
@@ -308,8 +308,8 @@ export class DiskTier {
   }
 
   /**
-   * Appends units, and the owners of those that are there, in one write; one call at a time. What only private owners have is left
-   * out. Failures are said, and what was half written is taken back.
+   * Appends units, and the owners of those that are there, in one write; one call at a time. Units of private owners only are left
+   * out. Failures are reported, and a partial write is undone.
    */
   async append(units: readonly OwnedUnit[]): Promise<void> {
     const records = units.flatMap((unit) => this.#recordsOf(unit));
@@ -365,7 +365,7 @@ export class DiskTier {
     if (!this.#own) {
       const random = Math.floor(Math.random() * 2 ** 40).toString(36);
       const name = `${Date.now().toString(36)}-${random}${SEGMENT_EXTENSION}`;
-      this.#ownName = name; // before it is there: nobody else here opens it
+      this.#ownName = name; // before the file is there: nothing else in this process opens it
       const writer = await this.#folder.create(name);
       const header = segmentHeader(this.#parts.root);
       try {
@@ -407,7 +407,7 @@ export class DiskTier {
       budgetBytes * (15 / 16),
       free === undefined ? Infinity : used + free - SPARE_BYTES,
     );
-    // By a clock that was wrong once, a file is the newest for years: it is not, so it is used now.
+    // A file written under a wrong clock would be the newest for years: instead, it counts as used now.
     const latest = Date.now() + CLOCK_SLACK_MS;
     for (const file of files) if (file.usedAt > latest) await file.folder.touch(file.name);
     files.sort((a, b) => Math.min(a.usedAt, latest) - Math.min(b.usedAt, latest));
@@ -440,7 +440,7 @@ export class DiskTier {
     await scanned?.reader.close().catch(() => undefined);
   }
 
-  /** Erases what only these owners have here, in the files of all processes. Not while append() runs. */
+  /** Erases the units here that only these owners have, in the files of all processes. */
   async forget(owners: readonly Owner[]): Promise<void> {
     const own = this.#own;
     const { root } = this.#parts;
@@ -450,14 +450,14 @@ export class DiskTier {
     await this.refresh();
   }
 
-  /** Closes it, and removes what this process has written. */
+  /** Closes it, and removes the files that this process has written. */
   async discard(): Promise<void> {
     const names = [...this.#written, ...(this.#own ? [this.#own.name] : [])];
     await this.close();
     for (const name of names) await this.#folder.remove(name).catch(() => undefined);
   }
 
-  /** Removes all segments of this model, those of other processes included: they notice, and begin others. */
+  /** Removes all segments of this model, other processes' included: they notice, and begin new ones. */
   async clear(): Promise<void> {
     for (const { name } of await this.#folder.list()) {
       if (name.endsWith(SEGMENT_EXTENSION)) await this.#folder.remove(name);

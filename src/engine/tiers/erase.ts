@@ -1,8 +1,8 @@
-// Takes the state of conversations off a disk: every unit that belongs to nobody else is overwritten with zeros where it lies, in the
-// files of all processes. Units that others own as well stay, under another owner's name.
+// Erases the state of conversations from a disk: every unit without another owner is overwritten with zeros in place, in the files of
+// all processes. Units that others own as well stay, under another owner's name.
 //
-// It reads files and nothing else, so a model need not be open. A process that is killed meanwhile has erased some of it: the next
-// call finds the rest, because a unit's bytes go before its header, which says whose they were.
+// It reads only files, so no model need be open. A process that is killed meanwhile has erased a part: the next call finds the rest,
+// because a unit's bytes are erased before its header, which names their owner.
 
 import type { BlockFolder, BlockReader, BlockWriter } from "../../platform/block-files.ts";
 import { unitId } from "./keys.ts";
@@ -35,13 +35,13 @@ interface FoundRecord extends RecordFacts {
 interface FoundSegment {
   readonly name: string;
   readonly records: readonly FoundRecord[];
-  /** Where records cannot be read any more; undefined: all can. */
+  /** The offset from which records are unreadable; undefined: all are readable. */
   readonly damagedAt: number | undefined;
 }
 
 const zeros: Uint8Array = new Uint8Array(2 ** 18);
 
-/** Erases what only these owners have in a folder; returns the names of units that are gone. */
+/** Erases the units in a folder that only these owners have; returns the names of units that are gone. */
 export async function eraseOwners(
   folder: BlockFolder,
   root: string,
@@ -71,7 +71,7 @@ export async function eraseOwners(
       one.role === "unit" && others.has(unitId(one.key, one.kind));
     const rest = records.filter((one) => one.role !== "erased");
     if (!isOwn && rest.every((one) => gone.has(one.owner) && !stays(one))) {
-      // Overwritten as well: somebody may have it open, and what is freed lies on the disk until it is used again.
+      // Overwritten as well: a process may have it open, and freed bytes stay on the disk until they are used again.
       await overwrite(folder, segment, theirs, () => undefined, crc32);
       await folder.remove(name);
       continue;
@@ -83,7 +83,7 @@ export async function eraseOwners(
   return erased;
 }
 
-/** All records of all segments. Files of earlier versions, which do not say whose state they hold, are removed. */
+/** All records of all segments. Files of earlier versions, which do not name owners, are removed. */
 async function findSegments(
   folder: BlockFolder,
   root: string,
@@ -129,7 +129,7 @@ async function findRecords(
   return { name, records, damagedAt: undefined };
 }
 
-/** `heir`: who has it from now on; undefined: it is erased. What lies behind damage is nobody's, and cut off. */
+/** `heir`: the new owner; undefined: it is erased. Bytes after damage have no owner and are cut off. */
 async function overwrite(
   folder: BlockFolder,
   { name, damagedAt }: FoundSegment,
@@ -161,7 +161,7 @@ async function overwrite(
   }
 }
 
-/** What is left of a record: its size. */
+/** The remains of an erased record: its size. */
 function emptied({ kind, bytes }: RecordFacts): RecordFacts {
   const none = "0".repeat(32);
   const text = { key: none, parent: none, tokens: 1, length: 0 };

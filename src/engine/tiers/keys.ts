@@ -1,6 +1,6 @@
-// Keys of stored state: a unit (a cache block of one group, or a slot of recurrent state) is found by what it was computed
-// from. The key of a length of a text is a hash of the key before it and of the tokens since; the first key names the model
-// and everything else that the numbers depend on. So equal keys mean equal state, whoever computed it, and when.
+// Keys of stored state: a unit (a cache block of one group, or a slot of recurrent state) is found by the tokens it was computed from. The
+// key of a length of a text is a hash of the key before it and of the tokens since; the first key names the model and everything else that
+// the numbers depend on. So equal keys mean equal state, from any process at any time.
 
 import { hex, sha256 } from "../../base/sha256.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
@@ -13,12 +13,12 @@ export const KEY_BYTES = 16;
 /** A unit's name: its key, and its kind. */
 export const unitId = (key: StateKey, kind: number): string => `${key}.${kind}`;
 
-/** Stored state of another version is not read: its layout, or what its keys stand for, was different. */
+/** Stored state of another version is not read: its layout, or the meaning of its keys, was different. */
 const LAYOUT_VERSION = 1;
 
 /**
- * How kernels round. To be raised by whoever changes a kernel so that some result differs in its last bits: state that was computed
- * before is then not used any more. test/engine/tiers/rounding.test.ts notices changed kernels in WebAssembly; changed machine code shows in
+ * The version of the kernels' rounding. Raise it with every change of a kernel after which some result differs in its last bits: earlier
+ * state is then not used any more. test/engine/tiers/rounding.test.ts notices changed kernels in WebAssembly; changed machine code shows in
  * the hashes of kernels only.
  */
 export const ROUNDING_VERSION = 2;
@@ -49,7 +49,7 @@ export function blockKeys(root: StateKey, tokens: ArrayLike<number>, length: num
   return keys;
 }
 
-/** What is read of a Sequence. */
+/** The part of a Sequence that keys are computed from. */
 interface KeyedSequence {
   readonly keys: StateKey[];
   readonly length: number;

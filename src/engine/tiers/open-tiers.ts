@@ -1,11 +1,11 @@
-// Makes the tiers of a loaded model: what its state depends on becomes the first key.
+// Makes the tiers of a loaded model: the facts that its state depends on become the first key.
 
 import type { Backend } from "../../backends/backend.ts";
 import { hex, sha256 } from "../../base/sha256.ts";
 import { type KvDType, kvTypeName } from "../../dtypes/kv-types.ts";
 import type { Graph } from "../../graph/graph.ts";
 import type { BlockFolders } from "../../platform/block-files.ts";
-import type { StateRoom } from "../state/state-room.ts";
+import type { StateCapacity } from "../state/state-capacity.ts";
 import type { CacheCounts } from "./cache-counts.ts";
 import { Checkpoints } from "./checkpoints.ts";
 import { CopyWorth } from "./copy-worth.ts";
@@ -21,11 +21,11 @@ export interface TierOptions {
   readonly ramBytes: number;
   /** Bytes on disk; 0: none. */
   readonly diskBytes: number;
-  /** Where; undefined: this platform stores none. */
+  /** The folders; undefined: this platform stores none. */
   readonly folders: BlockFolders | undefined;
   /** The model's name, for people. */
   readonly model: string;
-  /** What numbers depend on besides the graph and the backend: the weights, and how exactly they are computed. */
+  /** The facts that numbers depend on besides the graph and the backend: the weights, and the precision of their computation. */
   readonly weights: string;
   readonly exact: boolean;
   now(): number;
@@ -35,7 +35,7 @@ export interface TieredModel {
   readonly backend: Backend;
   readonly graph: Graph;
   readonly kvType: KvDType;
-  readonly room: StateRoom;
+  readonly room: StateCapacity;
   readonly contextSize: number;
   /** Tokens of a whole batch of a prompt. */
   readonly batchTokens: number;
@@ -107,7 +107,7 @@ export function openTiers(
     now,
     say: once,
     ram: new RamTier(ramBytes, onDrop),
-    // Not before the model is open: nobody waits for it until the first prompt.
+    // Not before the model is open: the first to wait for it is the first prompt.
     disk: Promise.resolve().then(
       () => disk && DiskTier.open({ ...disk, ...(counts && { counts }) }),
     ),
@@ -118,7 +118,7 @@ export function openTiers(
   return tiers;
 }
 
-/** What is computed, without the weights' numbers: ops, shapes, windows, positions. */
+/** The computation without the weights' numbers: ops, shapes, windows, positions. */
 export function graphFacts({ nodes, weights, states }: Graph): string {
   const plain = JSON.stringify([nodes, weights, states], (_, value: unknown) => {
     if (value instanceof Float32Array) return [...value];

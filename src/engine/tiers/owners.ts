@@ -1,5 +1,5 @@
-// Whose state it is: the conversation in which it was computed, or nobody's. State is found by its tokens, so conversations that begin
-// alike share it; it is erased when the last of its owners is forgotten. On disk an owner is a hash: no id of a conversation is in a file.
+// The owners of state: the conversation in which it was computed, or none. State is found by its tokens, so conversations that begin alike
+// share it; it is erased when the last of its owners is forgotten. On disk an owner is a hash: no file holds the id of a conversation.
 
 import { hex, sha256 } from "../../base/sha256.ts";
 import { KEY_BYTES, keyBytes } from "./keys.ts";
@@ -10,7 +10,7 @@ export type Owner = string;
 const MARK = "-";
 export const NOBODY: Owner = "";
 
-/** Of a request. `cacheDisk` false: nothing of it is kept on disk. */
+/** The owner of a request's state. `cacheDisk` false: none of it is kept on disk. */
 export function ownerOf(conversation: string | undefined, cacheDisk = true): Owner {
   const bytes = new TextEncoder().encode(`lantern conversation ${conversation}`);
   const name = conversation === undefined ? NOBODY : hex(sha256(bytes).subarray(0, KEY_BYTES));
@@ -19,10 +19,10 @@ export function ownerOf(conversation: string | undefined, cacheDisk = true): Own
 
 export const isPrivate = (owner: Owner): boolean => owner.startsWith(MARK);
 
-/** Whoever looks at the state of a text without computing anything, to save it: what it looked at is forgotten with any conversation. */
+/** The owner for a reader of a text's state that computes nothing, to save it: state it has read is forgotten with any conversation. */
 export const ONLOOKER: Owner = `${MARK}onlooker`;
 
-/** All under which something of a conversation is kept in memory, whatever its requests said of the disk. */
+/** All owners of a conversation's state in memory, with any `cacheDisk` of its requests. */
 export function ownersOf(conversation: string): Owner[] {
   return [ownerOf(conversation), ownerOf(conversation, false), ONLOOKER];
 }

@@ -18,7 +18,7 @@ export class RamTier {
   /** Memory of dropped units, by size: units of a model have few sizes. */
   readonly #spare = new Map<number, Uint8Array<ArrayBuffer>[]>();
 
-  /** Called with what is dropped because the budget is spent. */
+  /** Called with every unit that is dropped because the budget is spent. */
   readonly #onDrop: ((id: string) => void) | undefined;
 
   constructor(budgetBytes: number, onDrop?: (id: string) => void) {
@@ -56,7 +56,7 @@ export class RamTier {
     else if (spare.length < 2 || spare.length * bytes.length < MOST_SPARE_BYTES) spare.push(bytes);
   }
 
-  /** Whether it is there and nobody has it whose state may be on disk. */
+  /** Whether it is there, and no owner of it allows a copy on disk. */
   isPrivate(id: string): boolean {
     const held = this.#units.get(id);
     return held !== undefined && [...held.owners].every(isPrivate);
@@ -83,7 +83,7 @@ export class RamTier {
     return true;
   }
 
-  /** Drops what only these owners have. */
+  /** Drops the units that only these owners have. */
   forget(owners: readonly Owner[]): void {
     for (const [id, held] of this.#units) {
       const had = held.owners.size;

@@ -1,5 +1,5 @@
-// The format of a segment: a file to which one process appends records. A record is a unit of stored state with the key that it
-// is found by, and whose it is (owners.ts). It has no text: keys are hashes. Everything is little-endian.
+// The format of a segment: a file to which one process appends records. A record is a unit of stored state with the key that it is found by,
+// and its owner (owners.ts). It has no text: keys are hashes. Everything is little-endian.
 //
 //   segment  magic "LANTERNS" (8), version (4), root key (16), zeros to 64 bytes
 //   record   a header of 256 bytes, then the unit's bytes
@@ -17,7 +17,7 @@ import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import { KEY_BYTES, keyBytes, keyFrom, type StateKey } from "./keys.ts";
 import { type Owner, ownerBytes, ownerFrom } from "./owners.ts";
 
-/** How the names of segments end. */
+/** The extension of segments' file names. */
 export const SEGMENT_EXTENSION = ".state";
 export const SEGMENT_HEADER_BYTES = 64;
 export const RECORD_HEADER_BYTES = 256;
@@ -69,7 +69,7 @@ function segmentVersion(bytes: Uint8Array): number | undefined {
   return new DataView(bytes.buffer, bytes.byteOffset).getUint32(8, true);
 }
 
-/** Whether an earlier version wrote it, which did not say whose state it holds. */
+/** Whether an earlier version wrote it, which recorded no owners. */
 export function isOldSegment(bytes: Uint8Array): boolean {
   return (segmentVersion(bytes) ?? SEGMENT_VERSION) < SEGMENT_VERSION;
 }
@@ -85,7 +85,7 @@ export function segmentRefusal(bytes: Uint8Array, root: StateKey): string | unde
   return keyFrom(bytes.subarray(12)) === root ? undefined : "it belongs to another model";
 }
 
-/** Of a unit and its bytes. */
+/** The header of the record of a unit and its bytes. */
 export function recordHeader(
   unit: UnitFacts,
   data: Uint8Array,

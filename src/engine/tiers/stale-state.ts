@@ -27,7 +27,7 @@ export class StaleState {
   readonly #folders: BlockFolders;
   readonly #root: StateKey;
   readonly #about: StateAbout;
-  /** By folder: what differs, and the keys of the first block of each text. */
+  /** By folder: the difference, and the keys of the first block of each text. */
   #texts: Promise<readonly StaleFolder[]> | undefined;
 
   constructor(folders: BlockFolders, root: StateKey, about: StateAbout) {
@@ -36,7 +36,7 @@ export class StaleState {
     this.#about = about;
   }
 
-  /** What differs from how the model was computed when this prompt was stored; undefined: it was not. */
+  /** The difference from the way the model was computed when this prompt was stored; undefined: it was not stored. */
   async find(tokens: readonly number[]): Promise<string | undefined> {
     if (tokens.length < KV_BLOCK_TOKENS) return undefined;
     this.#texts ??= this.#look().catch(() => []);
@@ -63,7 +63,7 @@ export class StaleState {
   }
 }
 
-/** Calls `found` with the key of the first block of each text in a folder; returns how many records may still be read. */
+/** Calls `found` with the key of the first block of each text in a folder; returns the number of records that may still be read. */
 async function firstBlocks(
   folder: BlockFolder,
   root: StateKey,

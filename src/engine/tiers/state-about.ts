@@ -1,5 +1,5 @@
-// What a folder of stored state holds, for people: a small file beside its segments, without any text. Keys are hashes, so this is
-// the only place that says which model it was, and what differs from how the model is computed now.
+// The description of a folder of stored state, for users: a small file beside its segments, without any text. Keys are hashes, so
+// only this file says which model it was, and how its computation differs from the current one.
 
 import type { BlockFolder, BlockFolders } from "../../platform/block-files.ts";
 import { SEGMENT_EXTENSION } from "./segment.ts";
@@ -20,7 +20,7 @@ export interface StateAbout {
 /** A folder of stored state. */
 export interface StoredModel {
   readonly folder: string;
-  /** undefined: nothing says what it holds. */
+  /** undefined: its contents are not described. */
   readonly about: StateAbout | undefined;
   readonly bytes: number;
   readonly segments: number;
@@ -43,7 +43,7 @@ const words: { readonly [K in keyof StateAbout]: string } = {
   rounding: "how kernels round",
 };
 
-/** Writes it where it is missing. Nothing depends on it, so a failure is nobody's concern. */
+/** Writes it if it is missing. Nothing depends on it, so a failure is ignored. */
 export async function writeAbout(folder: BlockFolder, about: StateAbout): Promise<void> {
   const writer = await folder.create(ABOUT_FILE).catch(() => undefined);
   if (!writer) return;
@@ -89,7 +89,7 @@ export async function storedModels(folders: BlockFolders): Promise<StoredModel[]
   return found.sort((a, b) => b.usedAt - a.usedAt);
 }
 
-/** What differs between how a model was computed and how it is now: a clause; undefined: nothing that is known. */
+/** The difference between a model's earlier computation and the current one: a clause; undefined: no known difference. */
 export function difference(before: StateAbout, now: StateAbout): string | undefined {
   const keys = (Object.keys(words) as (keyof StateAbout)[]).filter(
     (key) => before[key] !== now[key],

@@ -1,10 +1,10 @@
-// State of sequences outside of the backend: in the host's memory, and on disk. Whole blocks are copied out soon after they were
+// The tiers of state outside of the backend: in the host's memory, and on disk. Whole blocks are copied out soon after they were
 // computed, in the background, and found again by the text that they were computed from (keys.ts): by another turn of a conversation
 // whose blocks were evicted, by another branch, after a restart.
 //
-// Attention without a window needs all blocks of a text, so all are stored. A window, and recurrent state, need only what stands at
-// one length: these are stored at the end of a prompt, at the end of a text and at checkpoints between them (checkpoints.ts).
-// The end of a text is seldom a block boundary: its last piece is a unit as well.
+// Attention without a window needs all blocks of a text, so all are stored. A window, and recurrent state, need only the state at one
+// length: it is stored at the end of a prompt, at the end of a text and at checkpoints between them (checkpoints.ts). The end of a text
+// is seldom a block boundary: its last partial block is a unit as well.
 
 import type { StateTransfer } from "../../backends/backend.ts";
 import { atMost } from "../../base/at-most.ts";
@@ -23,14 +23,14 @@ import type { RamTier } from "./ram-tier.ts";
 import type { UnitFacts } from "./segment.ts";
 import type { StaleState } from "./stale-state.ts";
 
-/** What the tiers know of a kind of state: state-kinds.ts. */
+/** The facts about a kind of state that the tiers use: state-kinds.ts. */
 export interface TierKind {
   /** The group of KV states; undefined: recurrent state. */
   readonly group: number | undefined;
   readonly unitBytes: number;
   /** Whether every block of a text is needed to continue it. */
   readonly needsAll: boolean;
-  /** Units that a checkpoint takes which those of one `tokens` before have not. */
+  /** The units that a checkpoint has beyond those of the one `tokens` tokens before. */
   checkpointUnits(tokens: number): number;
 }
 
@@ -42,22 +42,22 @@ export interface StateTiersParts {
   now(): number;
   /** Tells the user. */
   say(sentence: string): void;
-  /** Resolves when what was stored before is known; undefined: nothing is kept on disk. */
+  /** Resolves when the earlier stored state is known; undefined: nothing is kept on disk. */
   readonly disk: Promise<DiskTier | undefined>;
-  /** For people, before it is open. Default: 0. */
+  /** The disk budget to show to users before the disk tier is open. Default: 0. */
   readonly diskBudgetBytes?: number;
   readonly counts?: CacheCounts;
-  /** How many tokens apart checkpoints are. Default: CHECKPOINT_TOKENS. */
+  /** The number of tokens between checkpoints. Default: CHECKPOINT_TOKENS. */
   readonly checkpoints?: Checkpoints;
   /** Whether copies pay; undefined: they do. */
   readonly worth?: CopyWorth | undefined;
-  /** What is on disk and cannot be used. */
+  /** State on disk that cannot be used. */
   readonly stale?: StaleState | undefined;
 }
 
 /**
- * Why a unit that was computed once is not there: lost, never copied because its room was needed or because computing is faster, or not
- * stored at that place.
+ * The reason why a unit that was computed once is missing: lost, never copied because its room was needed or because computing is faster,
+ * or not stored at that position.
  */
 export type MissingReason = LostReason | "dropped" | "dear" | "checkpoint" | "unknown";
 
@@ -84,9 +84,9 @@ const FEWEST_TOKENS: number = 2 * KV_BLOCK_TOKENS;
 const MOST_TAILS = 65_536;
 /** Units that are read at the same time. */
 const READS_AT_ONCE = 4;
-/** Units whose loss is remembered, to say why: some MB. */
+/** The number of lost units that are remembered, to name the reason: some MB. */
 const MOST_LOST = 32_768;
-/** Choices of adapters whose first key is remembered. */
+/** The number of adapter choices with a remembered first key. */
 const MOST_ROOTS = 1024;
 
 /** Units that are written at once, all together. */
@@ -107,7 +107,7 @@ export class StateTiers {
   readonly #parts: StateTiersParts;
   #disk: DiskTier | undefined;
   #isDiskKnown = false;
-  /** By the key of AdapterUse. */
+  /** The first key by the key of AdapterUse. */
   readonly #roots = new Map<string, StateKey>();
   /** Ends of texts that are no block boundaries, by the key of the boundary before. */
   readonly #tails = new Map<StateKey, Tail[]>();
@@ -142,11 +142,11 @@ export class StateTiers {
     const tails = this.#tails.get(parent);
     if (!tails) this.#tails.set(parent, [{ key, tokens }]);
     else if (tails.every((tail) => tail.key !== key)) tails.push({ key, tokens });
-    // Of a text whose end is forgotten, up to a block is computed again.
+    // A text with a forgotten end computes up to a block again.
     if (this.#tails.size > MOST_TAILS) this.#tails.delete(this.#tails.keys().next().value!);
   };
 
-  /** For DiskTierParts.onLost, and what memory drops. */
+  /** For DiskTierParts.onLost, and for units that memory drops. */
   readonly onLost = (id: string, reason: MissingReason): void => {
     if (this.#parts.ram.has(id) || this.#disk?.has(id)) return;
     this.#lost.delete(id);
@@ -158,7 +158,7 @@ export class StateTiers {
     return this.#parts.now();
   }
 
-  /** A batch with so many tokens of a prompt began at `since`, and is over. */
+  /** A batch with this many tokens of a prompt began at `since`, and is over. */
   computed(tokens: number, since: number): void {
     const ms = this.#parts.now() - since;
     this.#parts.checkpoints?.computed(tokens, ms);
@@ -182,7 +182,7 @@ export class StateTiers {
     return this.#parts.ram.has(id) || (this.#disk?.has(id) ?? false);
   }
 
-  /** The key before the first token: what was computed with adapters is not found without them. */
+  /** The key before the first token: state computed with adapters is not found without them. */
   #rootOf({ adapters: { key } }: Sequence): StateKey {
     const { root } = this.#parts;
     if (key === "") return root;
@@ -213,7 +213,7 @@ export class StateTiers {
     }
   }
 
-  /** Call at the end of a prompt and of a text: stores what is needed to continue right here, or a little before. */
+  /** Call at the end of a prompt and of a text: stores the state needed to continue right here, or a little before. */
   mark(sequence: Sequence): void {
     if (sequence.length < FEWEST_TOKENS) return;
     if (this.#parts.worth?.takesText() === false) return;
@@ -247,7 +247,7 @@ export class StateTiers {
     const unit = { kind, key, parent, tokens: tokens.length, length };
     const { owner } = sequence;
     if (this.#queue.own(id, owner)) return;
-    // What only private texts had is on no disk.
+    // State that only private texts had is on no disk.
     const isNew = !isPrivate(owner) && this.#parts.ram.isPrivate(id);
     this.#own(unit, id, owner);
     if (this.#has(key, kind) && !(isNew && this.#disk)) return;
@@ -306,14 +306,14 @@ export class StateTiers {
     }
   }
 
-  /** Copies units out, together, and writes who else has those that are there. false: nothing is copied any more. */
+  /** Copies units out, together, and writes the further owners of units that are there. false: nothing is copied any more. */
   async #store(some: readonly Waiting[], owned: readonly OwnedUnit[]): Promise<boolean> {
     const { ram, checkpoints, worth, now } = this.#parts;
     const started = now();
     const copies = some.map((waiting) => {
       const { unit, id, number, pool, early, owners } = waiting;
       const { bytes: data, done: copied } = early ?? this.#copyOf(waiting);
-      if (!early) pool.release(number); // what it holds now is what is copied: see StateTransfer
+      if (!early) pool.release(number); // the unit's current state is copied: see StateTransfer
       return { unit, id, data, copied, owners };
     });
     try {
@@ -339,11 +339,11 @@ export class StateTiers {
       worth?.copied(bytes, ms);
     }
     for (const copy of copies) if (!kept.includes(copy)) ram.back(copy.data);
-    if (worth?.isDear) this.#queue.clear(); // what came before that was known
+    if (worth?.isDear) this.#queue.clear(); // units queued before that was known
     return true;
   }
 
-  /** Forgets what only these owners have, in memory and on disk. None of their texts may be running. */
+  /** Forgets the state that only these owners have, in memory and on disk. */
   async forget(owners: readonly Owner[]): Promise<void> {
     await this.#parts.disk;
     if (this.#isClosed) return;
@@ -425,14 +425,14 @@ export class StateTiers {
       const taken = sequence.extend(tokens, length);
       const from = await this.#fill(taken, sequence, tokens, keys, root);
       if (from) {
-        // What only private texts had is stored again, as another's.
+        // State that only private texts had is stored again, for another owner.
         const blocks = from.isPrivate ? 0 : Math.floor(length / KV_BLOCK_TOKENS);
         sequence.keys = keys.slice(0, blocks);
         const gained = length - before;
         const ram = Math.round((gained * from.ram) / (from.ram + from.disk));
         return { ram, disk: gained - ram, ms: this.#parts.now() - started };
       }
-      sequence.restore(0); // what was not read is forgotten by now: the next try finds less
+      sequence.restore(0); // state that was not read is forgotten by now: the next try finds less
     }
   }
 
@@ -476,8 +476,8 @@ export class StateTiers {
   }
 
   /**
-   * Why a prompt is not known beyond `from` tokens, of which an earlier text began with `known`; undefined: no more was ever stored.
-   * Without an earlier text in this process (0), what is stored tells how much was known.
+   * The reason why a prompt is not known beyond `from` tokens, if an earlier text began with `known` of them; undefined: no more was ever
+   * stored. Without an earlier text in this process (0), the stored state tells how much was known.
    */
   missing(tokens: readonly number[], from: number, known: number): Missing | undefined {
     if (this.#isClosed) return undefined;
@@ -490,8 +490,8 @@ export class StateTiers {
       if (all.length === 0) break;
       block++;
     }
-    // The blocks of whole attention are there, and more than was used: other kinds have nothing at this place. Without other kinds, or in
-    // a short text, nothing is lost: it was not looked for, or is there only since.
+    // The blocks of whole attention are there, and more than was used: other kinds have no state at this length. Without other kinds, or
+    // in a short text, nothing is lost: it was not looked for, or was stored only since.
     if (block > first && block * KV_BLOCK_TOKENS > from) {
       const isShort = tokens.length <= FEWEST_TOKENS;
       return isShort || all.length === kinds.length
@@ -504,7 +504,7 @@ export class StateTiers {
     return { reason: lost.find((reason) => reason) ?? otherwise, at: from };
   }
 
-  /** What differs from how the model was computed when this prompt was stored; undefined: it was not. */
+  /** The difference from the way the model was computed when this prompt was stored; undefined: it was not stored. */
   async stale(tokens: readonly number[]): Promise<string | undefined> {
     return await this.#parts.stale?.find(tokens);
   }
@@ -524,7 +524,7 @@ export class StateTiers {
     const own = group === undefined ? undefined : transfer.blockPieces?.(group, number);
     if (own) {
       const isRead = await disk.read(id, own);
-      // Kernels multiply what is beyond a text by 0: a damaged file's NaN would stay one.
+      // Kernels multiply the part beyond a text by 0: a damaged file's NaN would stay NaN.
       if (!isRead) for (const piece of own) piece.fill(0);
       return isRead;
     }
@@ -597,7 +597,7 @@ export class StateTiers {
     return from;
   }
 
-  /** Resolves when everything that was computed until now is stored, or after so many ms: what still waits then is given up. */
+  /** Resolves when all state computed until now is stored, or after `mostMs`: the rest of the queue is then dropped. */
   async settled(mostMs: number = Infinity): Promise<void> {
     const since = this.#parts.now();
     while (this.#draining) {
@@ -607,7 +607,7 @@ export class StateTiers {
     }
   }
 
-  /** Gives up all that was copied since the model was opened, which may be wrong; nothing is used or copied from now on. */
+  /** Drops all copies since the model was opened, which may be wrong; nothing is used or copied from now on. */
   async discard(): Promise<void> {
     if (this.#isClosed) return;
     this.#parts.say(
@@ -616,7 +616,7 @@ export class StateTiers {
     await this.close((disk) => disk.discard());
   }
 
-  /** Forgets what is in memory, and removes the files of all processes for this model. */
+  /** Forgets the state in memory, and removes the files of all processes for this model. */
   async clear(): Promise<void> {
     this.#queue.clear();
     this.#owned = [];
@@ -626,7 +626,7 @@ export class StateTiers {
     await this.#disk?.clear();
   }
 
-  /** `end`: what becomes of the files. */
+  /** `end`: the fate of the files. */
   async close(end: (disk: DiskTier) => Promise<void> = (disk) => disk.close()): Promise<void> {
     this.#isClosed = true;
     this.#queue.clear();

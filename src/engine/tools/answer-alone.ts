@@ -1,11 +1,12 @@
-// An answer without tools: one generation, its reasoning apart from its text. What the text must look like holds behind the reasoning.
-// With a schema the text is one JSON value, which the schema itself checks once more, for it may say more than a grammar can
+// An answer without tools: one generation, its reasoning apart from its text. The constraint on the text applies after the reasoning.
+// With a schema the text is one JSON value, which the schema itself checks once more, for it may require more than a grammar can
 // (refinements of zod).
 
+import type { AnswerFormat } from "../../api/answer-format.ts";
 import type { ChatAnswer, ChatMessage, GenerateOptions, GrammarSource } from "../../api/api.ts";
+import { contextAdvice } from "../../base/context-advice.ts";
 import { AbortedError, AnswerError } from "../../base/errors.ts";
 import { AnswerReader, type AnswerStart, promptEnd } from "../../chat/answer/answer-reader.ts";
-import type { AnswerFormat } from "../../chat/answer/format.ts";
 import { shownConversation } from "../../chat/answer/generic.ts";
 import { grammarSource } from "../grammar-options.ts";
 import {
@@ -46,12 +47,12 @@ export async function answerAlone(
   const said = await readStep(model, { prompt, reader, step: 1, generate, signal, emit });
   const { content: text, reasoning, result } = said;
   const answer = { ...result, text, reasoning, calls: [], steps: [result], value: undefined };
-  const value = schema && (await checkedValue(answer, schema));
+  const value = schema && (await checkedValue(model, answer, schema));
   const message = stepMessage(said);
   return { answer: { ...answer, value }, messages: message ? [...asked, message] : [...asked] };
 }
 
-/** undefined: nothing of what the model writes is anything but text. */
+/** undefined: the model writes only text. */
 function readerOf(
   format: AnswerFormat,
   start: AnswerStart,
@@ -74,7 +75,11 @@ function behindReasoning(
   return { reasoning: start?.reasoning === "open" ? { end } : { start: opening, end }, content };
 }
 
-async function checkedValue(answer: ChatAnswer, schema: ReadySchema): Promise<unknown> {
+async function checkedValue(
+  model: AnsweringModel,
+  answer: ChatAnswer,
+  schema: ReadySchema,
+): Promise<unknown> {
   const { text, stopReason } = answer;
   let given: unknown;
   try {
@@ -84,7 +89,7 @@ async function checkedValue(answer: ChatAnswer, schema: ReadySchema): Promise<un
       stopReason === "length"
         ? "maxTokens was reached. Allow more"
         : stopReason === "context"
-          ? "the context was full. Open the model with a larger contextSize"
+          ? `the context was full. ${contextAdvice(model.info)}`
           : `it ended (${stopReason})`;
     const error = new AnswerError(`send(): the answer is no complete JSON: ${why}`, answer, {
       cause,

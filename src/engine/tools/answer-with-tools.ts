@@ -1,7 +1,7 @@
 // An answer with tools: the model writes, its calls are checked and run, their results go back to it, and so on until it calls
-// nothing more or its steps are used up. The conversation so far comes in, and goes out with all that was added.
+// nothing more or its steps are used up. The conversation so far comes in, and is returned with all messages that were added.
 //
-// What a tool returns is data: it becomes the content of a tool message, and changes no option of the answer.
+// A tool's result is data: it becomes the content of a tool message, and changes no option of the answer.
 
 import type {
   ChatMessage,
@@ -29,7 +29,7 @@ import type { ReadyTool } from "./tool-set.ts";
 
 export interface ToolRequest {
   readonly tools: readonly ReadyTool[];
-  /** Of the first step; afterwards the model decides. */
+  /** The forced call of the first step; afterwards the model decides. */
   readonly forced: ForcedCall;
   readonly maxSteps: number;
   readonly timeoutMs: number;
@@ -49,7 +49,7 @@ export async function answerWithTools(
   const own = await model.answerFormat();
   if (own === undefined) {
     throw new UsageError(
-      `send(): ${model.name} cannot call tools: it has no chat template. Choose one with the chatTemplate option, or send without tools`,
+      `send(): ${model.info.name} cannot call tools: it has no chat template. Choose one with the chatTemplate option, or send without tools`,
     );
   }
   const offered = tools.map(({ name, description, schema }) => ({
@@ -99,7 +99,7 @@ export async function answerWithTools(
 
 type NotRun = Pick<ToolOutcome, "status" | "text">;
 
-/** Whether the model had said what it wanted to. */
+/** Whether the model ended by itself. */
 const isComplete = (reason: StopReason): boolean => reason === "end" || reason === "stop";
 
 function notRunBecause(reason: StopReason, maxSteps: number): NotRun {

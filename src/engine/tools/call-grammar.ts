@@ -1,10 +1,10 @@
-// The grammar of answers with tools: calls in the model's own format, whose arguments follow the schemas by force. A schema that no
-// grammar can hold a model to allows any object; its arguments are checked when the call is complete, as all are.
+// The grammar of answers with tools: calls in the model's own format, with arguments forced to follow the schemas. A schema that no
+// grammar can enforce allows any object; its arguments are checked when the call is complete, as all are.
 
+import type { AnswerFormat, AnswerTool } from "../../api/answer-format.ts";
 import type { GrammarSource } from "../../api/api.ts";
 import { UsageError } from "../../base/errors.ts";
 import type { AnswerStart } from "../../chat/answer/answer-reader.ts";
-import type { AnswerFormat, AnswerTool } from "../../chat/answer/format.ts";
 import { toolGrammar } from "../../chat/answer/grammar/tool-grammar.ts";
 import type { ReadyTool } from "./tool-set.ts";
 

@@ -1,6 +1,7 @@
 // One generation of a chat's answer, told apart into reasoning, text and calls as it comes. Every answer is made of such steps: one
 // (answer-alone.ts), or as many as the calls of tools need (answer-with-tools.ts).
 
+import type { AnswerFormat } from "../../api/answer-format.ts";
 import type {
   AnswerEvent,
   ChatAnswer,
@@ -8,18 +9,19 @@ import type {
   GenerateOptions,
   Generation,
   GenerationResult,
+  ModelInfo,
   TokenEvent,
   ToolCall,
 } from "../../api/api.ts";
+import type { ContextCapacity } from "../../base/context-advice.ts";
 import type { RenderedPrompt } from "../../base/rendered-prompt.ts";
 import type { AnswerReader } from "../../chat/answer/answer-reader.ts";
-import type { AnswerFormat } from "../../chat/answer/format.ts";
 import type { AnswerPart } from "../../chat/answer/sink.ts";
 import type { GrammarProblem } from "./call-grammar.ts";
 
 /** The part of a model that answers need. */
 export interface AnsweringModel {
-  readonly name: string;
+  readonly info: Pick<ModelInfo, "name"> & ContextCapacity;
   answerFormat(): Promise<AnswerFormat | undefined>;
   /** The prompt of a conversation, with these functions offered; undefined: it was aborted. */
   render(
@@ -31,12 +33,12 @@ export interface AnsweringModel {
   readonly grammarProblem: GrammarProblem;
 }
 
-/** What comes of an answer: for events(), and for tokens(). */
+/** The events of an answer: for events(), and for tokens(). */
 export type EmittedEvent = AnswerEvent | { readonly kind: "token"; readonly token: TokenEvent };
 
 export interface EndedAnswer {
   readonly answer: ChatAnswer<unknown>;
-  /** The conversation with it; as it was asked, if nothing was said. */
+  /** The conversation with the answer; as it was asked, if nothing was said. */
   readonly messages: ChatMessage[];
 }
 
@@ -94,7 +96,7 @@ export async function readStep(
   const rest = reader ? read(reader.end()) : "";
   if (rest !== "") emit({ kind: "token", token: { id: -1, text: rest } });
   const result = await generation.result;
-  // Aborted before it had a prompt: the one that stood in for it is nobody's.
+  // Aborted before it had a prompt: the substitute prompt is not reported.
   const own = prompt === undefined ? { ...result, promptTokenIds: [] } : result;
   return { content, reasoning, calls, result: own };
 }
@@ -126,7 +128,7 @@ export class WrittenCall {
   readonly name: string;
   readonly id: string;
   readonly step: number;
-  /** The arguments: JSON, if the model wrote what it should. */
+  /** The arguments: JSON, if the model wrote them well. */
   text = "";
 
   constructor(name: string, id: string, step: number) {

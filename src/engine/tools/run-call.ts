@@ -1,5 +1,5 @@
-// Runs one call of a tool within its limits: time, size of the result, an abort. Whatever a tool does, the result is a text for the
-// model: a tool's failure is no failure of the answer.
+// Runs one call of a tool within its limits: time, size of the result, an abort. The result is always a text for the model: a
+// tool's failure is not a failure of the answer.
 
 import type { ToolOutcome } from "../../api/api.ts";
 import { messageOf } from "../../base/errors.ts";
@@ -15,7 +15,7 @@ export interface CallLimits {
 
 type Ended = Pick<ToolOutcome, "status" | "text" | "fullLength">;
 
-/** A tool that ignores its signal goes on by itself; its result is dropped. */
+/** A tool that ignores its signal continues by itself; its result is dropped. */
 export async function runCall(
   tool: ReadyTool,
   id: string,
@@ -45,7 +45,7 @@ export async function runCall(
   } finally {
     clearTimeout(timer);
     signal.removeEventListener("abort", onAbort);
-    controller.abort(); // what the tool still does is of no use
+    controller.abort(); // the rest of the tool's work is useless
   }
 }
 
@@ -56,7 +56,7 @@ function textOf(value: unknown): string {
   return value === undefined ? "" : (JSON.stringify(value) ?? String(value));
 }
 
-/** Only the beginning of a long result, with a note that says so to the model. */
+/** Only the beginning of a long result, with a note about that for the model. */
 function shortened(status: Ended["status"], text: string, maxText: number): Ended {
   if (text.length <= maxText) return { status, text };
   const isPair = /[\uD800-\uDBFF]/.test(text[maxText - 1] ?? "");

@@ -1,8 +1,8 @@
-// Checks a value against a JSON Schema, for arguments of tools: what is wrong, at which path. Unlike a grammar it takes properties in
-// any order, and says what it expected.
+// Checks a value against a JSON Schema, for arguments of tools, and reports errors with their paths. Unlike a grammar it takes
+// properties in any order, and names the expected value.
 //
 // The schema may come from a stranger (an MCP server), so the work is bounded: patterns run on the grammar's own expressions, never on
-// the platform's, and what cannot be decided within bounds is left to the tool, as `format` and `unevaluated...` are.
+// the platform's, and checks that cannot be decided within bounds are left to the tool, as `format` and `unevaluated...` are.
 
 import { byName } from "../../base/by-name.ts";
 import { show } from "../../base/show.ts";
@@ -50,7 +50,7 @@ class SchemaCheck {
     if (!isObject(schema)) return;
     if (++this.#steps > mostSteps || depth > deepest) {
       this.#steps = mostSteps + 1;
-      this.problems.push(tooLarge); // whoever tries this part sees that it failed
+      this.problems.push(tooLarge); // the caller of this part sees that it failed
       return;
     }
     for (const keyword of ["$ref", "$dynamicRef", "$recursiveRef"]) {
@@ -150,7 +150,7 @@ class SchemaCheck {
   }
 
   #array(schema: Schema, value: readonly unknown[], path: string, depth: number): void {
-    // Before draft 2020-12, a list of items has what prefixItems has since, and additionalItems are the others.
+    // Before draft 2020-12, a list in items has the role of today's prefixItems, and additionalItems that of items.
     const isOld = Array.isArray(schema.items);
     const first = list(isOld ? schema.items : schema.prefixItems);
     const others = isOld ? schema.additionalItems : schema.items;

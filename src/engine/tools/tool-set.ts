@@ -1,5 +1,5 @@
 // The tools of one answer, checked and ready: each with its arguments' JSON Schema, which the model is shown, and a check of arguments
-// by the schema that the caller gave, whatever library it is from.
+// by the schema that the caller gave, from any library.
 
 import type { AnySchema, StandardSchema, Tool } from "../../api/api.ts";
 import { messageOf, UsageError } from "../../base/errors.ts";
@@ -8,7 +8,7 @@ import { plural } from "../../base/plural.ts";
 import { show } from "../../base/show.ts";
 import { schemaProblems } from "./schema-check.ts";
 
-/** As many as OpenAI takes. */
+/** The most tools, as many as OpenAI takes. */
 const mostTools = 128;
 
 export interface ReadyTool {
@@ -16,7 +16,7 @@ export interface ReadyTool {
   readonly description: string;
   /** JSON Schema of its arguments. */
   readonly schema: Readonly<Record<string, unknown>>;
-  /** The arguments as the tool gets them, or what is wrong with them. */
+  /** The arguments as the tool gets them, or the error in them. */
   check(given: unknown): Promise<Checked>;
   run: Tool["run"];
 }

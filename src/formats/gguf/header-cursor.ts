@@ -23,7 +23,7 @@ export class HeaderCursor {
   readonly size: number;
   position = 0;
   readonly #source: ByteSource;
-  #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(0); // what has been read so far: [0, filled)
+  #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(0); // the bytes read so far: [0, filled)
   #view: DataView = new DataView(this.#bytes.buffer);
 
   constructor(source: ByteSource, file: string) {

@@ -14,7 +14,7 @@ import { HeaderCursor } from "./header-cursor.ts";
 import { readValue } from "./read-values.ts";
 
 export const ggufMagic = 0x4655_4747; // "GGUF", read as a little-endian u32
-/** Of PowerInfer's files (powerinfer.ts). */
+/** The magic of PowerInfer's files (powerinfer.ts). */
 export const powerInferMagic = 0x4952_5750; // "PWRI"
 export const defaultAlignment = 32;
 export const alignmentKey = "general.alignment";
@@ -35,7 +35,7 @@ export interface GgufHeader {
   readonly alignment: number;
   readonly metadata: TypedMetadata;
   readonly tensors: readonly TensorInfo[];
-  /** Where tensor data begins. */
+  /** The offset of the tensor data. */
   readonly dataOffset: number;
 }
 

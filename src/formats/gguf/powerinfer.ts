@@ -1,8 +1,9 @@
-// Models of PowerInfer: GGUF files with another magic ("PWRI"), for networks with ReLU. What differs is presented as in any other file:
+// Models of PowerInfer: GGUF files with another magic ("PWRI"), for networks with ReLU. The differences are presented as in any other
+// file:
 //
 //   blk.N.ffn_down_t   `down` transposed, [neurons, embed]: becomes ffn_down. Blocks of a quantized one lie across the rows, so that it
 //                      is held as Q8_0; floats keep their type and every bit
-//   activation         is ReLU without a key that says so: hidden_activation is added
+//   activation         is ReLU without a key for it: hidden_activation is added
 //   blk.N.fc1, fc2     predictors (models/predictor.ts): as they are
 //
 // The layout is that of PowerInfer's convert.py (postprocess_transpose) and llama.cpp (llm_build_ffn_sparse).
@@ -17,7 +18,7 @@ import { TypedMetadata } from "../typed-metadata.ts";
 /** The only architecture of such files whose network is down(relu(gate) * up); bamboo has a ReLU on both, falcon and opt no gate. */
 const KNOWN = "llama";
 
-/** What quantized matrices are held as, once they are transposed. */
+/** The type of quantized matrices once they are transposed. */
 const HELD: DType = dtypeByName("q8_0")!;
 
 export function asUsualModel(file: ModelFile): ModelFile {

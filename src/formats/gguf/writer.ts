@@ -1,7 +1,7 @@
 // Writes a GGUF file as a stream: the header in one piece, then every tensor's bytes as they come.
 //
-// Metadata is given in the form of Metadata.preview() ({ type: "u32", value: 8 }), or as a Metadata. The writer
-// reproduces what the reader reads byte for byte. A value that cannot be written exactly is a UsageError.
+// Metadata is given in the form of Metadata.preview() ({ type: "u32", value: 8 }), or as a Metadata. The writer reproduces a file
+// that the reader has read byte for byte. A value that cannot be written exactly is a UsageError.
 
 import { UsageError } from "../../base/errors.ts";
 import type { Metadata } from "../../base/metadata.ts";

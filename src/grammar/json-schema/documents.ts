@@ -1,4 +1,4 @@
-// The schema as given: every object in it with its path and base address, and what each $ref leads to.
+// The schema as given: every object in it with its path and base address, and the target of each $ref.
 //
 // Schemas refer to each other by number, so that a set of schemas that must all hold is a list of numbers.
 
@@ -28,7 +28,7 @@ export class Documents {
   readonly isLegacy: boolean;
   readonly #places: Map<object, Place> = new Map();
   readonly #byAddress: Map<string, object> = new Map();
-  /** How many schemas have a $dynamicAnchor of the name; of $recursiveAnchor as "". */
+  /** The number of schemas that have a $dynamicAnchor of the name; of $recursiveAnchor as "". */
   readonly #dynamic: Map<string, number> = new Map();
   readonly #ids: Map<object, number> = new Map();
   readonly #schemas: SchemaObject[] = [];
@@ -63,7 +63,7 @@ export class Documents {
     }
   }
 
-  /** Notes the addresses of an object that names itself, and returns the base for what is inside of it. */
+  /** Notes the addresses of an object that names itself, and returns the base for its members. */
   #name(value: object, base: string): string {
     if (Array.isArray(value)) return base;
     const schema = value as SchemaObject;
@@ -122,7 +122,7 @@ export class Documents {
     return ["#", ...keys.reverse()].join("/");
   }
 
-  /** What a $ref in `schema` leads to. */
+  /** The target of a $ref in `schema`. */
   resolve(ref: string, schema: SchemaObject): unknown {
     this.#meter?.spend(2 + ref.length / 16);
     const base = this.#places.get(schema)?.base ?? NO_BASE;

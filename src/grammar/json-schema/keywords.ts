@@ -1,7 +1,7 @@
-// The keywords of JSON Schema by what this reader does with them. A keyword of the standard that is in neither list is
-// refused by name; one that the standard does not know is an annotation, as the standard says.
+// The keywords of JSON Schema by this reader's treatment of them. A keyword of the standard that is in neither list is refused by
+// name; one that the standard does not know is an annotation, as the standard says.
 
-/** These say nothing about values. */
+/** Keywords that do not constrain values. */
 export const ANNOTATIONS: ReadonlySet<string> = new Set([
   "$anchor",
   "$comment",

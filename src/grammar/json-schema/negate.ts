@@ -164,7 +164,7 @@ function negateContains(of: ShapesOf, schema: SchemaObject): readonly Shape[] {
   });
 }
 
-/** An object with a key that is in no `properties` or pattern, and whose value does not fit. */
+/** An object with a key that is in no `properties` or pattern, and with a value that does not fit. */
 function negateAdditional(of: ShapesOf, schema: SchemaObject, keyword: string): readonly Shape[] {
   const opposite = of.turned(of.own.sub(schema.additionalProperties, schema, keyword));
   if (opposite === undefined) return [];

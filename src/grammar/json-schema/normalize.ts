@@ -1,4 +1,4 @@
-// From schemas to shapes: allOf joins, anyOf adds, oneOf adds what is not in the others, not and if turn around.
+// Turns schemas into shapes: allOf joins, anyOf adds, oneOf adds the part that is in no other, not and if negate.
 //
 // `shapes` of a list of schemas are computed once. A schema that refers to itself without anything in between has none.
 
@@ -30,7 +30,7 @@ const MOST_SHAPES = 3000;
 /** Schemas that lead to each other, one by one. */
 const DEEPEST = 500;
 const MOST_JOINS = 400_000;
-/** Branches of anyOf beside unevaluatedProperties whose sets are looked at. */
+/** The most branches of anyOf beside unevaluatedProperties of which all sets are looked at. */
 const MOST_SETS = 4;
 
 export class Normalizer implements ShapesOf {
@@ -58,7 +58,7 @@ export class Normalizer implements ShapesOf {
     this.#numbers = numbers;
   }
 
-  /** What may stand where all of these schemas hold. */
+  /** The shapes of values that match all of these schemas. */
   shapes(all: MaybeBoth): readonly Shape[] {
     if (all === undefined) return [];
     if (all.length === 0) return ANYTHING;
@@ -233,7 +233,7 @@ export class Normalizer implements ShapesOf {
     return [-sub[0]!];
   }
 
-  /** What a reference leads to. A dynamic one means the same on every way only if there is no other candidate. */
+  /** The target of a reference. A dynamic one means the same on every path only if there is no other candidate. */
   target(schema: SchemaObject, keyword: string): MaybeBoth {
     const ref = schema[keyword];
     if (typeof ref !== "string") throw this.own.wrong(schema, keyword, "expected a string");
@@ -255,7 +255,7 @@ export class Normalizer implements ShapesOf {
     return this.own.sub(target, schema, keyword);
   }
 
-  /** What several branches evaluate together counts, so that each set of them is a branch of its own. */
+  /** Properties that several branches evaluate together count, so each set of branches is a branch of its own. */
   #anyOf(schema: SchemaObject): readonly Shape[] {
     const branches = this.list(schema, "anyOf");
     const isPlain =
@@ -398,7 +398,7 @@ export class Normalizer implements ShapesOf {
       .reduce<MaybeBoth>(both, []);
   }
 
-  /** Whether a shape plainly has no value; `depth`: how far to look into what it requires. */
+  /** Whether a shape plainly has no value; `depth`: how deep to look into its requirements. */
   isEmpty(shape: Shape, depth: number): boolean {
     const isNever = (all: MaybeBoth): boolean => {
       if (all === undefined) return true;

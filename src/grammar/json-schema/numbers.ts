@@ -45,7 +45,7 @@ export class NumberLanguages {
     return of.every(parts);
   }
 
-  /** Those without more digits than a float64 holds, if there are any. */
+  /** The numbers without more digits than a float64 holds, if there are any. */
   concise(language: number): number {
     const of = this.#of;
     const digits = (most: number): number => of.repeat(this.#digit, 1, most);

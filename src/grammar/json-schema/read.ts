@@ -1,8 +1,9 @@
-// JSON Schema (2020-12, and the older drafts' spellings of the same) to rules: documents -> shapes -> rules.
+// Turns JSON Schema (2020-12, and the older drafts' spellings of the same) into rules: documents -> shapes -> rules.
 //
-// A keyword that is not supported is an error with its path. Properties come in the schema's order. What is mentioned but
-// not enforced (formats that the standard does not define, uniqueItems of free items) goes to `notes`.
+// A keyword that is not supported is an error with its path. Properties come in the schema's order. Constraints that are mentioned
+// but not enforced (formats that the standard does not define, uniqueItems of free items) go to `notes`.
 
+import type { JsonSchemaOptions } from "../../api/grammar-source.ts";
 import { GrammarError } from "../errors.ts";
 import type { Node, Rules } from "../nodes.ts";
 import type { Expressions } from "../regex/expressions.ts";
@@ -12,17 +13,6 @@ import { NumberLanguages } from "./numbers.ts";
 import { OwnShapes } from "./own-shapes.ts";
 import { StringLanguages } from "./strings.ts";
 import { SchemaWriter } from "./write.ts";
-
-export interface JsonSchemaOptions {
-  /** No spaces and line ends between the parts of the JSON text (default false). */
-  readonly compact?: boolean;
-  /**
-   * Fewer of the schema's texts, for models that write them: an object that lists properties has no others unless
-   * additionalProperties says so, and a number has at most 17 digits before and after its point. A weak model goes on with keys and
-   * digits as long as it may. Default false; true for generations.
-   */
-  readonly concise?: boolean;
-}
 
 interface Languages {
   readonly strings: StringLanguages;

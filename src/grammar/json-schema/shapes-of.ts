@@ -1,4 +1,4 @@
-// What the opposite of a schema needs of the normalizer (normalize.ts implements it; negate.ts uses it).
+// The interface between the negation of schemas and the normalizer (normalize.ts implements it; negate.ts uses it).
 
 import type { Documents, SchemaObject } from "./documents.ts";
 import type { OwnShapes } from "./own-shapes.ts";

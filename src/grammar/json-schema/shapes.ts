@@ -1,5 +1,5 @@
-// What a schema allows, as a list of shapes: one type each, with its constraints joined. A value matches the schema if it
-// matches one of the shapes.
+// The values that a schema allows, as a list of shapes: one type each, with its constraints joined. A value matches the schema if
+// it matches one of the shapes.
 //
 // The schemas of properties and items stay numbers until they are needed (`Both`), so that recursive schemas end.
 
@@ -7,7 +7,7 @@ import { INFINITE } from "../regex/expressions.ts";
 
 /** Schemas that must all hold: n for schema n - 1, -n where it must not hold. Ascending. Empty: anything. */
 export type Both = readonly number[];
-/** undefined: nothing matches. */
+/** undefined: no value matches. */
 export type MaybeBoth = Both | undefined;
 
 export interface NumberShape {
@@ -37,7 +37,7 @@ export interface ArrayLayer {
   readonly rest: MaybeBoth;
   /** Speaks of all items, so that none is left to unevaluatedItems. */
   readonly isWhole?: boolean;
-  /** Made by turning a schema around: it evaluates nothing. */
+  /** Made by negating a schema: it evaluates no properties. */
   readonly isOpposite?: boolean;
 }
 
@@ -56,7 +56,7 @@ export interface ArrayShape {
   readonly path: string;
 }
 
-/** Keys whose characters are in `language`, and their values. */
+/** Keys with characters in `language`, and their values. */
 export interface KeyRule {
   readonly language: number;
   readonly both: MaybeBoth;
@@ -68,7 +68,7 @@ export interface ObjectLayer {
   readonly rest: MaybeBoth;
   /** Speaks of all keys, so that none is left to unevaluatedProperties. */
   readonly isWhole?: boolean;
-  /** Made by turning a schema around: it evaluates nothing. */
+  /** Made by negating a schema: it evaluates no items. */
   readonly isOpposite?: boolean;
 }
 
@@ -80,7 +80,7 @@ export interface ObjectShape {
   readonly high: number;
   /** Schemas of the keys. */
   readonly names: readonly MaybeBoth[];
-  /** Of each at least one key. */
+  /** Rules that each have at least one key in the object. */
   readonly some: readonly KeyRule[];
   readonly path: string;
 }
@@ -140,7 +140,7 @@ export function withoutKey(key: string): Shape {
   return { ...ANY_OBJECT, layers: [oppositeOf(key, undefined)] };
 }
 
-/** A layer about one key that evaluates nothing. */
+/** A layer about one key that evaluates no properties. */
 export function oppositeOf(key: string, value: MaybeBoth): ObjectLayer {
   return { properties: new Map([[key, value]]), patterns: [], rest: [], isOpposite: true };
 }
@@ -224,7 +224,7 @@ export function isEmptyNumber(shape: NumberShape): boolean {
   return first > last;
 }
 
-/** What a layer asks of the value of a key. `matches` tells whether a key matches a pattern. */
+/** A layer's constraint on the value of a key. `matches` tells whether a key matches a pattern. */
 export function valueOfKey(
   layer: ObjectLayer,
   key: string,

@@ -60,7 +60,7 @@ export class StringLanguages {
     return this.#of.any(values.map((value) => this.exact(value)));
   }
 
-  /** All of the languages at once, and a length. */
+  /** The intersection of the languages, with a length. */
   all(languages: readonly number[], low: number, high: number): number {
     const parts = [...languages];
     if (low > 0 || high !== Number.POSITIVE_INFINITY || parts.length === 0) {

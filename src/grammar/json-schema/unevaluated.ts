@@ -1,11 +1,11 @@
-// unevaluatedProperties and unevaluatedItems: what no other part of the schema speaks of. The layers of a shape are what its
-// parts have evaluated, so that it is one more layer about the rest.
+// unevaluatedProperties and unevaluatedItems: the members that no other part of the schema covers. The layers of a shape are the
+// members that its parts have evaluated, so this is one more layer about the rest.
 
 import type { SchemaObject } from "./documents.ts";
 import type { OwnShapes } from "./own-shapes.ts";
 import type { ArrayShape, MaybeBoth, ObjectShape, Shape } from "./shapes.ts";
 
-/** Shapes that were made by turning a schema around: they evaluate nothing. */
+/** Shapes that were made by negating a schema: they evaluate no properties or items. */
 export function opposites(shapes: readonly Shape[]): readonly Shape[] {
   const hasLayers = shapes.some((shape) => "layers" in shape && shape.layers.length > 0);
   if (!hasLayers) return shapes;

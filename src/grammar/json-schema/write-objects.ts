@@ -1,7 +1,7 @@
 // The rules of objects: known properties in the order of the schema, then other keys in any order.
 //
-// Parts follow each other by tails. A part is where the next property stands, how many keys there are, as far as that
-// matters, and which of the keys that an object must have some of there are.
+// Parts follow each other by tails. A part consists of the index of the next property, the number of keys so far, as far as it
+// matters, and the present ones of the keys of which an object must have some.
 
 import { GrammarSizeError } from "../errors.ts";
 import { either, literal, NEVER, type Node, type Rules, sequence } from "../nodes.ts";
@@ -14,7 +14,7 @@ const MOST_KEY_GROUPS = 32;
 /** Kinds of keys of which an object must have one. */
 const MOST_SOME = 4;
 
-/** What an object's rules need of those around it (write.ts). */
+/** The part of the writer that an object's rules use (write.ts). */
 export interface RuleWriter {
   readonly of: Expressions;
   readonly rules: Rules;
@@ -34,7 +34,7 @@ interface Property {
   readonly isRequired: boolean;
 }
 
-/** Keys that are in no `properties`: what they look like, and their values. */
+/** Keys that are in no `properties`: the form of the keys, and their values. */
 interface OtherKeys {
   readonly language: number;
   readonly value: Both;

@@ -1,7 +1,7 @@
-// From shapes to rules of JSON text.
+// Turns shapes into rules of JSON text.
 //
-// Properties come in the order of the schema, then other keys in any order. Objects and arrays are rules of their own whose
-// parts follow each other by tails, so that a list of any length needs no stack.
+// Properties come in the order of the schema, then other keys in any order. Objects and arrays are rules of their own, with parts
+// that follow each other by tail calls, so that a list of any length needs no stack.
 
 import { GrammarSizeError } from "../errors.ts";
 import {
@@ -73,7 +73,7 @@ export class SchemaWriter implements RuleWriter {
     this.space = writing.compact ? text(EPSILON) : { kind: "lexeme", expression: this.#spaces() };
   }
 
-  /** Nothing, a space, or one or two line ends with an indentation: as much as llama.cpp allows. */
+  /** No space, one, or one or two line ends with an indentation: the same as llama.cpp allows. */
   #spaces(): number {
     const of = this.of;
     const ascii = (value: string): number => of.literal(new TextEncoder().encode(value));
@@ -195,7 +195,7 @@ export class SchemaWriter implements RuleWriter {
     const unique = shape.unique && high > 1 ? this.#uniqueArray(shape) : undefined;
     if (unique !== undefined) return unique;
     const prefix = Math.max(0, ...layers.map((layer) => layer.prefix.length));
-    // States: how many items there are, up to where it no longer matters, and how many of them are each `contains`.
+    // States: the number of items, up to the point where it no longer matters, and the number of them that match each `contains`.
     const most = Math.max(prefix, low, high === INFINITE ? 0 : high);
     const states = contains.map((one) => (one.high === INFINITE ? one.low : one.high) + 1);
     this.checkParts(
@@ -238,7 +238,7 @@ export class SchemaWriter implements RuleWriter {
     return start;
   }
 
-  /** What an item may be, and how many of each `contains` there are after it. */
+  /** The form of an item, and the count of each `contains` after it. */
   #countedItems(
     item: MaybeBoth,
     contains: ArrayShape["contains"],
@@ -248,7 +248,7 @@ export class SchemaWriter implements RuleWriter {
     for (const [i, { both: one, low, high }] of contains.entries()) {
       const count = found[i]!;
       choices = choices.flatMap(([value, now]): [MaybeBoth, readonly number[]][] => {
-        // Where only the least count matters, an item that is not counted may be anything.
+        // If only the least count matters, an item that is not counted may be anything.
         if (high === INFINITE) {
           const other: [MaybeBoth, readonly number[]] = [value, [...now, count]];
           return count >= low ? [other] : [other, [both(value, one), [...now, count + 1]]];

@@ -16,7 +16,7 @@ export function byteRange(from: number, to: number): ByteSet {
 export class ByteSets {
   readonly #sets: ByteSet[] = [];
   readonly #ids: Map<string, number> = new Map();
-  /** By both sets' ids; intersections at + 2^40. */
+  /** Unions by both sets' ids; intersections at + 2^40. */
   readonly #joined: Map<number, number> = new Map();
 
   constructor() {

@@ -109,7 +109,7 @@ export function utf8(of: Expressions, set: CodePoints): number {
   return of.any(parts);
 }
 
-/** How one character of a set is written. */
+/** Writes one character of a set. */
 export type WriteCharacter = (set: CodePoints) => number;
 
 export function plainCharacters(of: Expressions): WriteCharacter {

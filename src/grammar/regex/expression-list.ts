@@ -1,12 +1,12 @@
-// Expressions as data, to be sent from one thread to another: each after those that it is made of.
+// Expressions as data, to be sent from one thread to another: each after its operands.
 
 import { KIND } from "./expression-table.ts";
 import type { Expressions } from "./expressions.ts";
 
-/** Few large arrays: many small objects would take whoever receives them long. */
+/** Few large arrays: many small objects would take the receiving thread long. */
 export interface ExpressionList {
   readonly ids: Int32Array<ArrayBuffer>; // ascending
-  /** [ids, 4]: kind, left, right, high; `left` of bytes is a place in `sets`. */
+  /** [ids, 4]: kind, left, right, high; `left` of bytes is an index in `sets`. */
   readonly nodes: Float64Array<ArrayBuffer>;
   readonly sets: Uint32Array<ArrayBuffer>; // [sets, 8]
   readonly parts: Int32Array<ArrayBuffer>; // of all, one after the other
@@ -21,7 +21,7 @@ export function listExpressions(of: Expressions, roots: Iterable<number>): Expre
   const isNeeded = new Uint8Array(of.size);
   for (const root of roots) isNeeded[root] = 1;
   let count = 0;
-  // What an expression is made of has a lower number.
+  // The operands of an expression have lower numbers.
   for (let id = of.size - 1; id >= 0; id--) {
     if (isNeeded[id] === 0) continue;
     count++;
@@ -48,7 +48,7 @@ export function listExpressions(of: Expressions, roots: Iterable<number>): Expre
   return { ids, nodes, sets: Uint32Array.from(sets), parts: Int32Array.from(allParts), partEnds };
 }
 
-/** Adds another one's expressions, a few at a time; the result: their numbers here by those there. */
+/** Adds another list's expressions, a few at a time; the result: their numbers here, indexed by their numbers there. */
 export function* takeExpressions(
   of: Expressions,
   { ids, nodes, sets, parts, partEnds }: ExpressionList,

@@ -33,7 +33,7 @@ export class ExpressionTable {
   readonly high: number[] = []; // upper bound of repeat
   readonly parts: (readonly number[] | undefined)[] = []; // of or, and: ascending
   readonly nullable: boolean[] = [];
-  readonly boolean: boolean[] = []; // has an intersection or a complement, so it may match nothing
+  readonly boolean: boolean[] = []; // has an intersection or a complement, so it may match no text
   readonly #hashes: number[] = [];
   #slots = new Int32Array(1024); // a node's number + 1; 0: free
 
@@ -115,7 +115,8 @@ function hashOf(
   let hash = Math.imul(kind + 1, 0x9e3779b1);
   hash = Math.imul(hash ^ left, 0x85ebca6b);
   hash = Math.imul((hash ^ (hash >>> 15)) + right, 0xc2b2ae35);
-  hash = Math.imul((hash ^ (hash >>> 13)) + high, 0x27d4eb2f);
+  // As an integer: Infinity, the upper bound of most repetitions, would make all of them 0.
+  hash = Math.imul((hash ^ (hash >>> 13)) + (high | 0), 0x27d4eb2f);
   if (parts !== undefined) {
     for (let i = 0; i < parts.length; i++) {
       hash = Math.imul((hash ^ (hash >>> 15)) + parts[i]!, 0x85ebca6b);

@@ -10,7 +10,7 @@ import { type ByteSet, ByteSets, byteRange, hasByte } from "./byte-sets.ts";
 import { joinedCounts } from "./counts.ts";
 import { type ExpressionNode, ExpressionTable, KIND } from "./expression-table.ts";
 
-/** Matches nothing. */
+/** Matches no text. */
 export const EMPTY = 0;
 /** Matches the empty text. */
 export const EPSILON = 1;
@@ -25,7 +25,7 @@ const DERIVATIVE_BYTES = 40;
 /** States that the search for a match visits before it gives up. */
 const MOST_SEARCHED = 20_000;
 
-/** A search for a match: from where each state was come to, and those whose next states were not looked at. */
+/** A search for a match: the predecessor of each state, and the states with unexplored successors. */
 interface Search {
   readonly parents: Map<number, number>;
   readonly stack: number[];
@@ -257,7 +257,7 @@ export class Expressions {
     return this.every(items);
   }
 
-  /** All of the expressions at once. */
+  /** The intersection of the expressions. */
   every(items: readonly number[]): number {
     this.meter.spend(items.length / 4);
     const flat = new Set<number>();
@@ -315,7 +315,7 @@ export class Expressions {
   }
 
   /**
-   * Digits, with any points between them, whose number times `scale` leaves no remainder by `divisor`; `remainder` is that
+   * Digits, with any points between them, that form a number which times `scale` is a multiple of `divisor`; `remainder` is the one
    * of the digits so far.
    */
   multiple(divisor: number, scale: number, remainder = 0): number {
@@ -333,7 +333,7 @@ export class Expressions {
 
   // ---- questions
 
-  /** What may follow `byte` where this expression begins. */
+  /** The texts that may follow `byte` at the start of this expression. */
   derivative(expression: number, byte: number): number {
     switch (this.#kind[expression]) {
       case KIND.empty:
@@ -389,7 +389,7 @@ export class Expressions {
     }
   }
 
-  /** The first item may take the byte, and where it may be left out, what follows: a loop, since all of many may be left out. */
+  /** The first item may take the byte, and if it may be left out, the rest: a loop, since all of many may be left out. */
   #deriveConcat(expression: number, byte: number): number {
     const next: number[] = [];
     let at = expression;
@@ -540,7 +540,7 @@ export class Expressions {
           stack.push(next);
         }
       } catch (error) {
-        stack.push(state); // it goes on from here
+        stack.push(state); // it continues from here
         throw error;
       }
     }
@@ -628,8 +628,8 @@ export class Expressions {
   }
 
   /**
-   * A pattern and an upper bound of its length. Whatever the pattern has taken, `#longestEnd` is enough to end it, so with
-   * that much room the bound forbids nothing.
+   * A pattern and an upper bound of its length. At any point `#longestEnd` characters are enough to end the pattern, so with that
+   * much room the bound has no effect.
    */
   #loosenBoth(length: number, pattern: number): { expression: number; bound: number } | undefined {
     const high = this.#high[length]!;
@@ -699,7 +699,7 @@ export class Expressions {
     }
   }
 
-  /** Of all items of a concatenation. */
+  /** The sum over all items of a concatenation. */
   #sum(expression: number, of: (item: number) => number): number {
     let sum = 0;
     let at = expression;

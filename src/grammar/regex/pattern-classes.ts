@@ -38,7 +38,7 @@ const CONTROL: Readonly<Record<string, number>> = byName({
   e: 27,
 });
 
-/** The character that an escape stands for, with the escape's length; or what is wrong with it. `text` follows the \. */
+/** The character that an escape stands for, with the escape's length; or a message about its error. `text` follows the \. */
 export function classEscape(text: string): { point: number; length: number } | string {
   const first = String.fromCodePoint(text.codePointAt(0) ?? 0);
   const pair = /^u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})/.exec(text);

@@ -1,6 +1,6 @@
-// Where the groups of a regular expression stand in a text that it matches: a backtracking matcher with the order of ECMAScript's, and
-// a bound on its steps, for patterns of strangers. Whether there is a match at all is cheaper to ask of an expression
-// (pattern-language.ts), which has no groups.
+// Finds the groups of a regular expression in a text that it matches: a backtracking matcher with the order of ECMAScript's, and a
+// bound on its steps, for patterns of strangers. An expression (pattern-language.ts), which has no groups, is the cheaper test for
+// whether there is a match at all.
 
 import { GrammarSizeError } from "../errors.ts";
 import { type Pattern, parsePattern } from "./pattern.ts";
@@ -10,8 +10,8 @@ const MOST_STEPS = 200_000;
 type Next = (at: number) => boolean;
 
 /**
- * Where, in code points, the first group begins that matched some text of the leftmost match; without such a group, where the match
- * begins. undefined: there is no match.
+ * The start, in code points, of the first group that matched some text of the leftmost match; without such a group, the start of the
+ * match. undefined: there is no match.
  */
 export function firstGroupStart(source: string, text: string): number | undefined {
   try {
@@ -47,7 +47,7 @@ class GroupMatcher {
     return this.#text.length;
   }
 
-  /** Whether the pattern matches from `at` on, and then what `next` asks for. */
+  /** Whether the pattern matches from `at` on, and then `next` does. */
   match(pattern: Pattern, at: number, next: Next): boolean {
     if (++this.#steps > MOST_STEPS) throw tooMany();
     switch (pattern.kind) {
@@ -127,7 +127,7 @@ class GroupMatcher {
     const more = (): boolean =>
       count < high &&
       this.match(item, at, (to) => {
-        // A turn that takes no text changes nothing.
+        // An iteration that takes no text changes nothing.
         return (to > at || count < low) && this.#repeat(pattern, count + 1, to, next);
       });
     const enough = (): boolean => count >= low && next(at);

@@ -1,8 +1,8 @@
-// From the tree of a regular expression to the expression of all texts that it matches.
+// Turns the tree of a regular expression into the expression of all texts that it matches.
 //
-// A pattern is compiled from its end: every part gets the expression of what follows it, up to the end of the text. Then
-// "$" asks whether nothing follows, and a lookahead intersects with what follows. A pattern finds its match anywhere, so
-// any text may stand before and after it.
+// A pattern is compiled from its end: every part gets the expression of the rest, up to the end of the text. So "$" requires an
+// empty rest, and a lookahead intersects with the rest. A pattern finds its match anywhere, so any text may stand before and after
+// it.
 
 import { GrammarError } from "../errors.ts";
 import { complement, type WriteCharacter } from "./code-points.ts";
@@ -75,7 +75,7 @@ class PatternCompiler {
     }
   }
 
-  /** The pattern, then `rest`, which reaches to the end of the text. `atStart`: nothing stands before the pattern. */
+  /** The pattern, then `rest`, which reaches to the end of the text. `atStart`: the text begins with the pattern. */
   follow(pattern: Pattern, rest: number, atStart: boolean): number {
     if (!isAnchored(pattern)) return this.plain(pattern, rest);
     const of = this.#of;
@@ -107,7 +107,7 @@ class PatternCompiler {
   }
 
   #followAll(items: readonly Pattern[], rest: number, atStart: boolean): number {
-    // So many of the first take nothing.
+    // The number of first items that take no text.
     const first = items.findIndex(
       ({ kind }) => kind !== "start" && kind !== "end" && kind !== "look",
     );

@@ -6,7 +6,7 @@ import { Expressions } from "./expressions.ts";
 import { firstGroupStart } from "./pattern-groups.ts";
 import { patternLanguage } from "./pattern-language.ts";
 
-/** Of the expression of one pattern, in all: a few hundredths of a second. */
+/** The most work on the expression of one pattern, in all: a few hundredths of a second. */
 const MOST_WORK = { steps: 30_000, bytes: 16 << 20 };
 
 export class PatternTrigger {

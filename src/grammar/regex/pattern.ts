@@ -1,7 +1,7 @@
 // Reads a regular expression in ECMAScript's syntax (as JSON Schema and llama.cpp's users write them) into a tree.
 //
-// Characters are code points, as with the flag u. What has no regular language (back references) or none over characters
-// alone (\b, lookbehind) is refused by name. pattern-language.ts turns the tree into an expression.
+// Characters are code points, as with the flag u. Features without a regular language (back references), or without one over
+// characters alone (\b, lookbehind), are refused by name. pattern-language.ts turns the tree into an expression.
 
 import { GrammarError } from "../errors.ts";
 import type { Meter } from "../meter.ts";
@@ -36,7 +36,7 @@ export interface PatternOptions {
   readonly dotAll?: boolean;
   /** Whether capturing groups are in the tree. */
   readonly captures?: boolean;
-  /** Counts the work; without it nobody does. */
+  /** Counts the work; without it the work is not counted. */
   readonly meter?: Meter;
 }
 
@@ -279,7 +279,7 @@ class PatternReader {
       const character = this.#text[this.#at++];
       if (character === undefined) throw this.#wrong("a [ without its ]");
       if (character === "]" && !first) break;
-      if (character === "]" && first) break; // [] matches nothing, [^] everything
+      if (character === "]" && first) break; // [] matches no character, [^] every one
       first = false;
       if (character === "[" && this.#startsWith(":")) {
         throw this.#unsupported("a POSIX class such as [:alpha:]");

@@ -16,7 +16,7 @@ import type { NativeFunction } from "./native-function.ts";
 export const SP = 31;
 export const ZR = 31;
 
-/** A place in the code, perhaps a later one. Made by label() and constant(). */
+/** A position in the code, perhaps a later one. Made by label() and constant(). */
 export class Label {
   /** Index of the word; undefined until it is placed. */
   at: number | undefined;
@@ -24,7 +24,7 @@ export class Label {
 
 export type Arm64Operand = number | Label;
 
-/** Where the number of a register goes, by its letter in the table. */
+/** The bit position of a register's number, by its letter in the table. */
 const registerFields: Readonly<Record<string, number>> = { d: 0, t: 0, n: 5, u: 10, a: 10, m: 16 };
 
 interface Immediate {
@@ -154,7 +154,7 @@ export class Arm64Code {
     this.words.push(word >>> 0);
   }
 
-  /** A label for a branch; place() says where it is. */
+  /** A label for a branch; place() sets its position. */
   label(): Label {
     return new Label();
   }

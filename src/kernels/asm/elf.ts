@@ -1,4 +1,4 @@
-// Machine code as an ELF64 shared object: what a dynamic linker (glibc's or musl's) needs to map it and to find its
+// Machine code as an ELF64 shared object: the parts that a dynamic linker (glibc's or musl's) needs to map it and to find its
 // functions by name, and nothing else. Bytes only: src/platform writes the file and loads it.
 //
 // Three segments, none of them writable and executable: headers and symbols (read), code with its constants (read,
@@ -32,7 +32,7 @@ const DYNAMIC_ENTRIES = 6;
 const SEGMENTS = 5;
 /** STB_GLOBAL, STT_FUNC. */
 const GLOBAL_FUNCTION = 0x12;
-/** Of .text, in the list of sections. */
+/** The index of .text in the list of sections. */
 const TEXT_SECTION = 4;
 
 /** The symbol of a kernel: a C identifier. */

@@ -1,7 +1,7 @@
 // WebAssembly bytes: a table of opcodes under the specification's names, and a writer for functions and modules. It
-// knows nothing of kernels. Only what the lowering needs is here; a new instruction is one line.
+// knows nothing of kernels. Only the lowering's instructions are here; a new instruction is one line.
 
-/** What follows an opcode. */
+/** The immediate that follows an opcode. */
 type Immediate = "none" | "index" | "memory" | "i32" | "i64" | "f32" | "block" | "v128" | "lane";
 
 /** The prefix is 0 (none), 0xfc (saturating conversions), 0xfd (SIMD) or 0xfe (atomics). */
@@ -96,7 +96,10 @@ export const opcodes = {
   "i16x8.extend_low_i8x16_u": [0xfd, 137],
   "i16x8.extend_high_i8x16_u": [0xfd, 138],
   "i16x8.shl": [0xfd, 139],
+  "i16x8.shr_s": [0xfd, 140],
   "i16x8.shr_u": [0xfd, 141],
+  "i16x8.add": [0xfd, 142],
+  "i16x8.mul": [0xfd, 149],
   "i32x4.extend_low_i16x8_s": [0xfd, 167],
   "i32x4.shl": [0xfd, 171],
   "i32x4.shr_s": [0xfd, 172],
@@ -123,6 +126,7 @@ export const opcodes = {
   "i8x16.relaxed_swizzle": [0xfd, 0x100],
   "i32x4.relaxed_trunc_f32x4_s": [0xfd, 0x101],
   "f32x4.relaxed_madd": [0xfd, 0x105],
+  "i16x8.relaxed_dot_i8x16_i7x16_s": [0xfd, 0x112],
   "i32x4.relaxed_dot_i8x16_i7x16_add_s": [0xfd, 0x113],
 
   "memory.atomic.notify": [0xfe, 0x00, "memory"],

@@ -5,12 +5,12 @@
 // both; where there are both, the assembler takes the shortest that can encode the operands. Where the two mean different
 // things or need different processors (vpdpbusd in VEX is AVX-VNNI), they are two rows.
 //
-// Vector rows: forms; prefix, map, W, opcode and /digit as in the manual; where the operands go (r is ModRM.reg, m is
-// ModRM.rm, v is VEX.vvvv, i an immediate byte); how many bytes the memory operand has, which is what an EVEX form counts
-// its short displacements in. "lanes" is a whole vector that may also be one 32-bit value for all lanes.
+// Vector rows: forms; prefix, map, W, opcode and /digit as in the manual; the encoding of each operand (r is ModRM.reg, m
+// is ModRM.rm, v is VEX.vvvv, i an immediate byte); the size of the memory operand in bytes, which is the unit of an EVEX
+// form's short displacements. "lanes" is a whole vector that may also be one 32-bit value for all lanes.
 //
 // General rows: the opcode for operands (r/m, r), (r, r/m), (r/m, imm8), (r/m, imm32), (r, r/m, imm8), (r, r/m, imm32),
-// for one operand r/m, for a register that is added to the opcode (o); and what stands in ModRM.reg where no operand does.
+// for one operand r/m, for a register that is added to the opcode (o); and the value of ModRM.reg if no operand uses it.
 
 export const instructions = {
   add: { mr: [0x01], rm: [0x03], mi8: [0x83], mi32: [0x81], digit: 0 },

@@ -37,7 +37,7 @@ export interface MemoryOperand {
 
 export type Operand = Register | MemoryOperand | number;
 
-/** A place in the code. */
+/** A position in the code. */
 export interface Label {
   /** Bytes from the start; undefined until it is bound. */
   at: number | undefined;

@@ -1,6 +1,6 @@
-// Which buffer each memory access of a kernel must stay in. A pointer is a parameter, or a parameter plus an offset, so every
+// Finds the buffer that each memory access of a kernel must stay in. A pointer is a parameter, or a parameter plus an offset, so every
 // access comes from a parameter and must stay in that parameter's buffer. This file finds the parameters, from the kernel
-// alone; interpret.ts and lower/wasm-guard.ts check the accesses, in guard mode only (docs/native.md).
+// alone; interpret.ts and lower/wasm-guard.ts check the accesses, in guard mode only (docs/inside/processors.md).
 
 import type { Kernel, Statement } from "./kernel.ts";
 import { printStatement, RegisterNames } from "./print.ts";
@@ -66,7 +66,7 @@ export function statementText(kernel: Kernel, line: number): string {
   return `line ${line}`;
 }
 
-/** The message for an access outside its buffer. `bytes` undefined: how many is not known. */
+/** The message for an access outside its buffer. `bytes` undefined: their number is not known. */
 export function outsideText(
   address: number,
   bytes: number | undefined,

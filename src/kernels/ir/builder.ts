@@ -18,7 +18,7 @@ type OutOf<O extends OpName> = (typeof ops)[O]["out"] extends infer T extends Ty
 
 export class KernelBuilder {
   readonly name: string;
-  /** Bytes of a vector register, and how many 32-bit lanes that is. */
+  /** Bytes of a vector register, and the number of its 32-bit lanes. */
   readonly width: number;
   readonly lanes: number;
   readonly #params: Reg[] = [];

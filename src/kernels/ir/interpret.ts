@@ -1,6 +1,7 @@
-// The interpreter of the kernel IR, which defines what a kernel means: slow, lane by lane, over plain typed arrays, for
-// vectors of any width. Lowerings are tested against it. What each op does is in meanings.ts; here are registers, loops
-// and variables.
+// The interpreter of the kernel IR, which defines the meaning of a kernel: slow, lane by lane, over plain typed arrays,
+// for
+// vectors of any width. Lowerings are tested against it. meanings.ts computes each op; here are registers, loops and
+// variables.
 
 import { type BufferRange, linesOf, pointerOrigins, statementText } from "./bounds.ts";
 import type { Kernel, Reg, Statement } from "./kernel.ts";

@@ -25,13 +25,13 @@ export type Statement =
   | { readonly kind: "loop"; readonly count: Reg<"i32">; readonly body: readonly Statement[] };
 
 export interface Kernel {
-  /** The name says the parameters, as "matmul.q4_0.4x1" does: see docs/kernels.md. */
+  /** The name says the parameters, as "matmul.q4_0.4x1" does: see docs/inside/kernels.md. */
   readonly name: string;
   /** Bytes of a vector register. */
   readonly width: number;
   readonly params: readonly Reg[];
   readonly body: readonly Statement[];
-  /** How many registers there are; ids are below it. */
+  /** The number of registers; ids are below it. */
   readonly registers: number;
   /** Names the kernel among all of its target (lazy-kernel.ts); undefined: its code is made anew in every run. */
   readonly key?: string;

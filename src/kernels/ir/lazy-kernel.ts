@@ -1,9 +1,9 @@
-// Kernels that are built when somebody looks at their body. Until then a kernel is its name and its width, which is all that
-// programs need, and all that code kept from an earlier run is found by (backends/cpu/native/kept-code.ts).
+// Kernels that are built at the first read of their body. Until then a kernel is its name and its width, which is all that
+// programs need, and the key of code kept from an earlier run (backends/cpu/native/kept-code.ts).
 
 import type { Kernel } from "./kernel.ts";
 
-/** Takes the bytes of a vector register and, if the register tile depends on it, how many of them there are. */
+/** Takes the bytes of a vector register and, if the register tile depends on it, the number of registers. */
 export type KernelMaker = (width: number, registers?: number) => Kernel;
 
 /**

@@ -1,7 +1,8 @@
-// What every op of the table means, as a function of its operands' values. Part of interpret.ts, which has the registers.
+// The meaning of every op of the table, as a function of its operands' values. Part of interpret.ts, which has the
+// registers.
 //
 // Floats are f32 throughout: arithmetic on numbers is rounded by Math.fround or by storing into a Float32Array, which for
-// + - * / and sqrt gives exactly what an f32 unit gives. Moves keep the bits of a NaN; arithmetic may give any NaN.
+// + - * / and sqrt gives exactly the result of an f32 unit. Moves keep the bits of a NaN; arithmetic may give any NaN.
 // Registers and memory are those of state.ts.
 
 import { bf16ToF32, f16ToF32, f32ToF16 } from "../../base/half.ts";
@@ -9,8 +10,11 @@ import type { OpName, ops, ScalarType, Type, VectorType } from "./ops.ts";
 import type { Memory, Tile, Vector } from "./state.ts";
 import { shapeOfTile, strideOfTile, tilesOf } from "./tiles.ts";
 
-/** What the second operand of dot4 may be: 0..127, -128..127 or 0..255. */
-export type Dot4 = "i7" | "signed" | "unsigned";
+/**
+ * The allowed range of dot4's second operand: 0..127, -128..127 or 0..255. "words": -128..127, but without an instruction for it,
+ * so that kernels are faster with 16-bit integers.
+ */
+export type Dot4 = "i7" | "signed" | "unsigned" | "words";
 
 /** The choices that the table leaves to the target. */
 export interface Semantics {
@@ -235,6 +239,20 @@ export const meanings: { readonly [O in OpName]: Meaning<O> } = {
   "arm64.zip32_high": zip([2, 6, 3, 7]),
   "arm64.zip64_low": zip([0, 1, 4, 5]),
   "arm64.zip64_high": zip([2, 3, 6, 7]),
+
+  "i8v.as_i16v": sameBits,
+  "i32v.as_i16v": sameBits,
+  "i16v.as_i32v": sameBits,
+  "i16v.add": lanes("i16", (a, b) => a + b),
+  "i16v.shl": shift("i16", (x, by) => x << by),
+  "i16v.shr_s": shift("i16", (x, by) => x >> by),
+  "i16v.dot2": ([a, b], out, { memory }) => {
+    const wrong = b.u8.find((byte) => byte > 127);
+    if (wrong !== undefined) memory.fail(`${wrong} in the second operand, expected 0..127`);
+    fill(out.i16, (i) => a.i8[2 * i]! * b.i8[2 * i]! + a.i8[2 * i + 1]! * b.i8[2 * i + 1]!);
+  },
+  "i32v.dot2": ([a, b], out) =>
+    fill(out.i32, (i) => a.i16[2 * i]! * b.i16[2 * i]! + a.i16[2 * i + 1]! * b.i16[2 * i + 1]!),
 };
 
 /** Moves 32-bit lanes within each 16 bytes: 0 to 3 are the first operand's, 4 to 7 the second's. Bits, not numbers. */
@@ -246,7 +264,7 @@ function zip(lanes: readonly number[]): (args: readonly Vector[], out: Vector) =
     });
 }
 
-/** Takes `size` bytes of one operand and of the other in turns, from byte `from` of each 16 on. */
+/** Takes `size` bytes alternately from both operands, starting at byte `from` of each 16. */
 function interleave(size: 1 | 2, from: 0 | 8): (args: readonly Vector[], out: Vector) => void {
   return ([a, b], out) =>
     fill(out.u8, (i) => {
@@ -310,7 +328,7 @@ function store(
 
 function loadHalves([p]: readonly [number], out: Vector, { memory, imm }: Context): void {
   const at = memory.at(p, imm, out.u8.length / 2);
-  fill(out.f32, (i) => f16ToF32[memory.view.getUint16(at + 2 * i, true)]!);
+  fill(out.f32, (i) => f16ToF32(memory.view.getUint16(at + 2 * i, true)));
 }
 
 function loadSplat([p]: readonly [number], out: Vector, { memory, imm }: Context): void {

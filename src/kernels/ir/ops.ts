@@ -1,7 +1,7 @@
 // The instruction set of the kernel IR: every op with its operands and its result, in one table.
 //
 // A vector is a whole register of the target, `width` bytes wide (16 on WebAssembly and NEON, 32 on AVX2, 64 on
-// AVX-512); i8v, i16v, i32v and f32v say how its bytes are read. Kernels are written for any width. What an op means is
+// AVX-512); i8v, i16v, i32v and f32v say how its bytes are read. Kernels are written for any width. The meaning of each op is
 // in meanings.ts, lane by lane. Lowerings give the same bits, except where the table leaves a choice ("may fuse").
 //
 // The IR knows no tensors, no dtypes and no target.
@@ -16,10 +16,10 @@ export interface OpShape {
   readonly args: readonly Type[];
   /** undefined: the op has only an effect (a store). */
   readonly out: Type | undefined;
-  /** What the immediate is: a displacement in bytes, a constant, a shift count, or AMX tiles (tiles.ts). */
+  /** The kind of the immediate: a displacement in bytes, a constant, a shift count, or AMX tiles (tiles.ts). */
   readonly imm?: "disp" | "value" | "shift" | TileImmediate;
   /** Only some processors have it; lowerings for others refuse the kernel. */
-  readonly needs?: "amx" | "i8mm" | "arm64";
+  readonly needs?: "amx" | "i8mm" | "arm64" | "wasm";
 }
 
 export const ops = {
@@ -61,7 +61,7 @@ export const ops = {
   "f32v.load_splat": { args: ["ptr"], out: "f32v", imm: "disp" },
   /** As many half floats (2 bytes each) as there are f32 lanes. */
   "f32v.load_f16": { args: ["ptr"], out: "f32v", imm: "disp" },
-  /** The same for finite half floats; an infinity or NaN gives 65536 or more, or what load_f16 gives. */
+  /** The same for finite half floats; an infinity or NaN gives 65536 or more, or the result of load_f16. */
   "f32v.load_f16_finite": { args: ["ptr"], out: "f32v", imm: "disp" },
   "f32v.load_bf16": { args: ["ptr"], out: "f32v", imm: "disp" },
   /** Rounds to nearest even; overflow becomes infinity. */
@@ -175,6 +175,18 @@ export const ops = {
   /** The same in pairs of lanes: a0, a1, b0, b1 (low), a2, a3, b2, b3 (high). */
   "arm64.zip64_low": { args: ["f32v", "f32v"], out: "f32v", needs: "arm64" },
   "arm64.zip64_high": { args: ["f32v", "f32v"], out: "f32v", needs: "arm64" },
+
+  // 16-bit integers: the parts of dot products of bytes on targets without an instruction for four (word-dots.ts).
+  "i8v.as_i16v": { args: ["i8v"], out: "i16v", needs: "wasm" },
+  "i32v.as_i16v": { args: ["i32v"], out: "i16v", needs: "wasm" },
+  "i16v.as_i32v": { args: ["i16v"], out: "i32v", needs: "wasm" },
+  "i16v.add": { args: ["i16v", "i16v"], out: "i16v", needs: "wasm" },
+  "i16v.shl": { args: ["i16v"], out: "i16v", imm: "shift", needs: "wasm" },
+  "i16v.shr_s": { args: ["i16v"], out: "i16v", imm: "shift", needs: "wasm" },
+  /** The two products of each 16-bit lane's bytes, added. The first operand is signed, the second 0..127. */
+  "i16v.dot2": { args: ["i8v", "i8v"], out: "i16v", needs: "wasm" },
+  /** The two products of each 32-bit lane's 16-bit integers, added. All are signed. */
+  "i32v.dot2": { args: ["i16v", "i16v"], out: "i32v", needs: "wasm" },
 } as const;
 
 export type OpName = keyof typeof ops;
@@ -198,6 +210,17 @@ export type ZipOp = Extract<OpName, `arm64.${string}`>;
 
 export const zipOps: readonly ZipOp[] = (Object.keys(ops) as OpName[]).filter(
   (op): op is ZipOp => shapeOf(op).needs === "arm64",
+);
+
+/** Ops on 16-bit integers. */
+export type WordOp =
+  | "i8v.as_i16v"
+  | "i32v.as_i16v"
+  | "i32v.dot2"
+  | Extract<OpName, `i16v.${string}`>;
+
+export const wordOps: readonly WordOp[] = (Object.keys(ops) as OpName[]).filter(
+  (op): op is WordOp => shapeOf(op).needs === "wasm",
 );
 
 /** The shape of an op whose name is not known at compile time. */

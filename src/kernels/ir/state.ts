@@ -10,6 +10,7 @@ import type { TileShape } from "./tiles.ts";
 export class Vector {
   readonly u8: Uint8Array;
   readonly i8: Int8Array;
+  readonly i16: Int16Array;
   readonly i32: Int32Array;
   readonly u32: Uint32Array;
   readonly f32: Float32Array;
@@ -18,6 +19,7 @@ export class Vector {
     const bytes = new ArrayBuffer(width);
     this.u8 = new Uint8Array(bytes);
     this.i8 = new Int8Array(bytes);
+    this.i16 = new Int16Array(bytes);
     this.i32 = new Int32Array(bytes);
     this.u32 = new Uint32Array(bytes);
     this.f32 = new Float32Array(bytes);

@@ -7,8 +7,8 @@ export const MOST_TILE_ROWS = 16;
 export const MOST_TILE_BYTES = 64;
 
 /**
- * What the immediate of an op on tiles is: a tile; a tile and its shape; a tile and the bytes from one of its rows in memory
- * to the next; three tiles.
+ * The kind of a tile op's immediate: a tile; a tile and its shape; a tile and the bytes from one of its rows in memory to
+ * the next; three tiles.
  */
 export type TileImmediate = "tile" | "tile_shape" | "tile_stride" | "tiles";
 

@@ -132,7 +132,8 @@ class Verifier {
     if (kind === undefined) {
       if (imm !== 0) this.#fail(`an immediate of ${imm}; ${op} has none`);
     } else if (kind === "disp") this.#checkWhole("displacement", imm, 0, u32 - 1);
-    else if (kind === "shift") this.#checkWhole("shift", imm, 0, out === "i8v" ? 7 : 31);
+    else if (kind === "shift")
+      this.#checkWhole("shift", imm, 0, out === "i8v" ? 7 : out === "i16v" ? 15 : 31);
     else if (kind !== "value") {
       const wrong = wrongTiles(kind, imm);
       if (wrong !== undefined) this.#fail(`an immediate of ${imm}: ${wrong}`);

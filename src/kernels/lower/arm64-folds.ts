@@ -24,7 +24,7 @@ export function foldOps(kernel: Kernel): Kernel {
   return { ...kernel, body: withoutUnread(body, readsIn(body)), registers };
 }
 
-/** How often each register is read. */
+/** The number of reads of each register. */
 function readsIn(
   list: readonly Statement[],
   reads: Map<number, number> = new Map(),

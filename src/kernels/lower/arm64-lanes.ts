@@ -193,7 +193,7 @@ function stretches(list: readonly Statement[]): Stretch[] {
         done.push(stretch);
       }
       stretch.low = Math.min(stretch.low, imm);
-      stretch.high = Math.max(stretch.high, imm + 4); // at least so many bytes
+      stretch.high = Math.max(stretch.high, imm + 4); // the end of this load, at least
       if (spreads.has(op)) stretch.spreads.push(statement);
     }
   }

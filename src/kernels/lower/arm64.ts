@@ -1,6 +1,6 @@
 // The lowering of the kernel IR to arm64 machine code: NEON with the dot products of Armv8.2 (SDOT), and SMMLA where the
-// target has it; vectors of 16 bytes. The table below has every op. to-machine.ts assigns registers, arm64-emit.ts emits what
-// surrounds the ops.
+// target has it; vectors of 16 bytes. The table below has every op. to-machine.ts assigns registers, arm64-emit.ts emits the
+// code around the ops.
 //
 // Multiplications and dot products have a second form, where the immediate is not 0: lane (immediate - 1) of operand 0 is
 // used for all lanes of the other. arm64-lanes.ts makes these from splat loads. arm64-folds.ts makes other ops that need
@@ -20,7 +20,14 @@ import {
 } from "./arm64-emit.ts";
 import { foldOps } from "./arm64-folds.ts";
 import { laneUses, useLanes } from "./arm64-lanes.ts";
-import { KernelRefused, type MachineTarget, noPairs, noTiles, type Operand } from "./machine.ts";
+import {
+  KernelRefused,
+  type MachineTarget,
+  noPairs,
+  noTiles,
+  noWords,
+  type Operand,
+} from "./machine.ts";
 import { toMachine } from "./to-machine.ts";
 
 export interface Arm64Target {
@@ -333,6 +340,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "arm64.zip64_low": simple("zip1.2d"),
   "arm64.zip64_high": simple("zip2.2d"),
   ...noTiles("arm64"),
+  ...noWords("arm64"),
 };
 
 function bitsOf(value: number): number {

@@ -3,8 +3,8 @@
 //
 // Linear scan. A value's live range is from its first write to its last read; a value that is read in a loop, but written
 // before it, lives to the loop's end. Ranges get registers in the order in which they begin, and a register is free where a
-// range ends. Where scalars do not fit, the one that is read least is spilled into the parameter block. Vectors are never
-// spilled: a kernel whose vectors do not fit is refused, since a spilled sum would cost what wide vectors gain.
+// range ends. If scalars do not fit, the one with the fewest reads is spilled into the parameter block. Vectors are never
+// spilled: a kernel whose vectors do not fit is refused, since a spilled sum would cost the gain of wide vectors.
 
 import type { Kernel } from "../ir/kernel.ts";
 import {
@@ -31,7 +31,7 @@ interface Life {
   readonly registers: RegisterClass;
   start: number;
   end: number;
-  /** How often it is read and written, a loop counting as 16 rounds. */
+  /** The number of its reads and writes, a loop counting as 16 rounds. */
   weight: number;
   /** The value whose register it should share, if possible. */
   like: number | undefined;
@@ -109,7 +109,7 @@ function livesOf(
 ): Map<number, Life> {
   const lives = new Map<number, Life>();
   const ends = loopEnds(instructions);
-  /** Where the loops around the instruction begin. */
+  /** Start positions of the loops around the instruction. */
   const loops: number[] = [];
   const touch = (virtual: Virtual, at: number): Life => {
     let life = lives.get(virtual.id);

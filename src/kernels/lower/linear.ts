@@ -68,7 +68,7 @@ const casts: ReadonlySet<OpName> = new Set([
 
 const floatBits = new DataView(new ArrayBuffer(4));
 
-/** What each constant op puts into a 32-bit lane (or a scalar). */
+/** The bits that each constant op puts into a 32-bit lane (or a scalar). */
 const constantBits: Partial<Record<OpName, (imm: number) => number>> = {
   "i32.const": (imm) => imm | 0,
   "i32v.const": (imm) => imm | 0,
@@ -101,7 +101,7 @@ class Simplifier {
   readonly #target: MachineTarget;
   /** The operand that replaces a register of the kernel. */
   readonly #meaning = new Map<number, VirtualOperand>();
-  /** How often a register is read. */
+  /** The number of reads of each register. */
   readonly #reads = new Map<number, number>();
 
   constructor(kernel: Kernel, target: MachineTarget) {

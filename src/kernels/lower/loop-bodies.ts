@@ -1,8 +1,8 @@
 // Analyses and rewrites the bodies of innermost loops: which registers are local to a body, copies with new registers, and
 // pointers without their increments. Part of schedule.ts.
 //
-// straighten() moves all increments to the end of the round: what was at `p` after `p += 64` is at `p + 64`. Loads then
-// depend on no increment, and several unrolled rounds have one increment, at the end.
+// straighten() moves all increments to the end of the round: a load at `p` after `p += 64` becomes one at `p + 64`.
+// Loads then depend on no increment, and several unrolled rounds have one increment, at the end.
 
 import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
 import { shapeOf } from "../ir/ops.ts";
@@ -24,7 +24,7 @@ export class Rewriting {
     this.#findConstants(kernel.body);
   }
 
-  /** The kernel with other statements in place of its innermost loops. */
+  /** The kernel with its innermost loops replaced by other statements. */
   innermost(replace: (loop: LoopStatement) => Statement[]): Kernel {
     const walk = (list: readonly Statement[]): Statement[] =>
       list.flatMap((statement) => {
@@ -116,7 +116,7 @@ function countReads(list: readonly Statement[], reads = new Map<number, number>(
   return reads;
 }
 
-/** A pointer as so many bytes from the value of `root` at the beginning of the round. */
+/** A pointer as a byte offset from the value of `root` at the beginning of the round. */
 export interface PointerPlace {
   readonly root: Reg;
   readonly bytes: number;
@@ -150,7 +150,7 @@ class Straightener {
   readonly #body: readonly Statement[];
   readonly #locals: ReadonlySet<number>;
   readonly #statements: Statement[] = [];
-  /** The places of pointers that the body makes or sets. */
+  /** The roots and offsets of pointers that the body makes or sets. */
   readonly #places = new Map<number, PointerPlace>();
   /** Sums of a root and a number that is constant in the body, by both; and their operands. */
   readonly #sums = new Map<string, Reg>();
@@ -205,7 +205,7 @@ class Straightener {
     if (out?.type === "ptr") this.#made.add(out.id);
   }
 
-  /** Records the sum of a pointer and a number as a place; false: the number changes in the body. */
+  /** Records the sum of a pointer and a number as an offset; false: the number changes in the body. */
   #moves(from: Reg, by: Reg, out: Reg): boolean {
     const { root, bytes } = this.#placeOf(from);
     const constant = this.#rewriting.constantOf(by);

@@ -14,6 +14,8 @@ import {
   type TileOp,
   type Type,
   tileOps,
+  type WordOp,
+  wordOps,
   type ZipOp,
   zipOps,
 } from "../ir/ops.ts";
@@ -21,7 +23,7 @@ import {
 /** Integers and addresses are in general registers; vectors and f32 in vector registers. */
 export type RegisterClass = "general" | "vector";
 
-/** What to-machine.ts must know about a processor. Registers are the numbers that its assembler uses. */
+/** Processor properties that to-machine.ts needs. Registers are the numbers that its assembler uses. */
 export interface MachineTarget {
   readonly name: string;
   /** Bytes of a vector. */
@@ -35,7 +37,7 @@ export interface MachineTarget {
   tied(op: OpName): number | undefined;
   /** The op reads all operands before it writes its result, so they may share a register. */
   readsFirst(op: OpName): boolean;
-  /** Operand `index` of `op` may be a memory operand in place of `load`. */
+  /** Operand `index` of `op` may be a memory operand instead of `load`. */
   foldsLoad(op: OpName, index: number, load: OpName): boolean;
   /** Operand `index` of `op` may be a constant. An i32 always may; otherwise an f32 or vector is put into a register. */
   foldsConstant(op: OpName, index: number): boolean;
@@ -45,9 +47,9 @@ export interface MachineTarget {
 
 export type Operand =
   | { readonly kind: "register"; readonly register: number }
-  /** An i32; or what is in every 32-bit lane of a vector, or in an f32. */
+  /** An i32; or the bits of every 32-bit lane of a vector, or of an f32. */
   | { readonly kind: "constant"; readonly bits: number }
-  /** What `load` loads from general register `base` plus `disp`. */
+  /** The memory operand of `load`, at general register `base` plus `disp`. */
   | {
       readonly kind: "memory";
       readonly base: number;
@@ -84,7 +86,7 @@ export type MachineInstruction =
   /** Ends the innermost loop: decrements the counter, and repeats while it is not 0. */
   | { readonly kind: "end"; readonly counter: number };
 
-/** Where the prologue puts a parameter. Those that nothing reads are left out. */
+/** The register or offset that the prologue puts a parameter into. Parameters without a reader are left out. */
 export interface MachineParam {
   readonly type: Type;
   /** Bytes from the beginning of the block to its f64. */
@@ -127,6 +129,11 @@ export function noPairs(target: string): Record<PairOp, () => never> {
 /** The same for zips of lanes. */
 export function noZips(target: string): Record<ZipOp, () => never> {
   return refusals(zipOps, "arm64", target);
+}
+
+/** The same for 16-bit integers. */
+export function noWords(target: string): Record<WordOp, () => never> {
+  return refusals(wordOps, "WebAssembly", target);
 }
 
 function refusals<O extends OpName>(

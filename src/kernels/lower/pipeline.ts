@@ -19,12 +19,12 @@ import {
 export interface Pipelined {
   /** Before the first round. */
   readonly front: Statement[];
-  /** Of every round but the last. */
+  /** Statements of every round but the last. */
   readonly body: Statement[];
   readonly last: Statement[];
 }
 
-/** Ops that give the same bits another type: a read of their result is a read of what was loaded. */
+/** Ops that give the same bits another type: a read of their result is a read of the loaded value. */
 const casts: ReadonlySet<OpName> = new Set(["i8v.as_i32v", "i32v.as_i8v", "i32v.as_f32v"]);
 
 /** Whole vectors are weights. Splat loads are activations, which are memory operands on most targets. */

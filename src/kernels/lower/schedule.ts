@@ -50,7 +50,7 @@ class LoopScheduler {
       constant === undefined ? this.#lessOne(inside, count) : this.#number(inside, constant - 1);
     inside.push(...this.#rounds(fewer, ahead.body), ...this.#arranged(ahead.last));
     if (constant !== undefined) return inside;
-    // A loop of no rounds must load nothing: a loop of one round or none goes around it all.
+    // A loop of no rounds must load nothing: a loop of one round or none encloses it all.
     const list: Statement[] = [];
     const isAny = this.#isPositive(list, count);
     return [...list, { kind: "loop", count: isAny, body: inside }];

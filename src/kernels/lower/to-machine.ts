@@ -1,4 +1,4 @@
-// From a kernel to a linear list of instructions whose operands are physical registers (machine.ts): the part of code
+// Converts a kernel to a linear list of instructions whose operands are physical registers (machine.ts): the part of code
 // generation that all processors share.
 //   linear.ts            constants, moves and bit casts become operands, and loads, too, where the target allows it
 //   assign-registers.ts  a register for every value; scalars may be spilled into the parameter block, vectors never

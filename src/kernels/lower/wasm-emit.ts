@@ -68,7 +68,7 @@ export class WasmEmitter {
     this.f.op("local.get", this.#local(reg));
   }
 
-  /** Takes what is on the stack. */
+  /** Takes the value on the stack. */
   set(reg: Reg): void {
     this.f.op("local.set", this.#local(reg));
   }

@@ -1,4 +1,4 @@
-// WebAssembly for guard mode (docs/native.md): every memory access is checked against the buffers that the kernel was given.
+// WebAssembly for guard mode (docs/inside/processors.md): every memory access is checked against the buffers that the kernel was given.
 // The engine checks against the whole memory only, where a kernel that leaves its buffer reaches another one.
 //
 // The checks are on the emitted instructions, not on ops, so a load that reads more than its op says is found. A guarded
@@ -10,7 +10,7 @@ import { linesOf, pointerOrigins } from "../ir/bounds.ts";
 import type { Kernel, Statement } from "../ir/kernel.ts";
 import type { GuardWasm } from "./wasm-emit.ts";
 
-/** Bytes that an instruction accesses, and what it stores. */
+/** Bytes that an instruction accesses, and the type that it stores. */
 const accesses: { readonly [I in Instruction]?: readonly [bytes: number, stored?: WasmType] } = {
   "i32.load": [4],
   "f32.load": [4],

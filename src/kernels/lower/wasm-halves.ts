@@ -5,8 +5,8 @@ import type { Reg } from "../ir/kernel.ts";
 import type { WasmEmitter } from "./wasm-emit.ts";
 
 /**
- * Half to float: exponent and fraction are moved into place, then multiplied by 2^112 to correct the bias of the exponent,
- * which also handles subnormal halves. The exponent of infinities and NaNs is set afterwards.
+ * Half to float: exponent and fraction are shifted to a float's bits, then multiplied by 2^112 to correct the bias of the
+ * exponent, which also handles subnormal halves. The exponent of infinities and NaNs is set afterwards.
  */
 export function loadF16(l: WasmEmitter, [address]: readonly Reg[], imm: number): void {
   const half = l.scratch("v128", 0);
@@ -118,7 +118,7 @@ function pushNormalHalves(l: WasmEmitter, magnitude: number): void {
   f.op("i32x4.shr_u");
 }
 
-/** Those that become subnormal: bits(m + 0.5) - bits(0.5). */
+/** Magnitudes that become subnormal: bits(m + 0.5) - bits(0.5). */
 function pushSmallHalves(l: WasmEmitter, magnitude: number): void {
   const { f } = l;
   f.op("local.get", magnitude);

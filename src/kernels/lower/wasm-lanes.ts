@@ -107,3 +107,22 @@ export function widenedDot4(l: WasmEmitter, [a, b, acc]: readonly Reg[]): void {
   l.get(acc!);
   l.f.op("i32x4.add");
 }
+
+/** Without relaxed SIMD: sums of the products of the odd bytes and of the even ones. */
+export function widenedDot2(l: WasmEmitter, [a, b]: readonly Reg[]): void {
+  const wide = (reg: Reg, isOdd: boolean) => {
+    l.get(reg);
+    if (!isOdd) {
+      l.f.op("i32.const", 8);
+      l.f.op("i16x8.shl");
+    }
+    l.f.op("i32.const", 8);
+    l.f.op("i16x8.shr_s");
+  };
+  for (const isOdd of [false, true]) {
+    wide(a!, isOdd);
+    wide(b!, isOdd);
+    l.f.op("i16x8.mul");
+  }
+  l.f.op("i16x8.add");
+}

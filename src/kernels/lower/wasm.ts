@@ -16,6 +16,7 @@ import {
   maskedShift,
   reduce,
   storeSums,
+  widenedDot2,
   widenedDot4,
   zipBytes,
 } from "./wasm-lanes.ts";
@@ -181,6 +182,16 @@ const lowerings: { readonly [O in OpName]: Lower } = {
       ? simple("i32x4.relaxed_dot_i8x16_i7x16_add_s")(l, args, 0)
       : widenedDot4(l, args),
   "i32v.dot4_ss": widenedDot4,
+
+  "i8v.as_i16v": reinterpret,
+  "i32v.as_i16v": reinterpret,
+  "i16v.as_i32v": reinterpret,
+  "i16v.add": simple("i16x8.add"),
+  "i16v.shl": shift("i16x8.shl"),
+  "i16v.shr_s": shift("i16x8.shr_s"),
+  "i16v.dot2": (l, args) =>
+    l.target.relaxed ? simple("i16x8.relaxed_dot_i8x16_i7x16_s")(l, args, 0) : widenedDot2(l, args),
+  "i32v.dot2": simple("i32x4.dot_i16x8_s"),
 
   "i32v.add": simple("i32x4.add"),
   "i32v.sub": simple("i32x4.sub"),

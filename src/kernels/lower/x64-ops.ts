@@ -2,9 +2,9 @@
 // overwrites, and its instructions on AVX2 and AVX-512. Part of x64.ts.
 
 import { maskRegister, r32, r64, tmm, xmm } from "../asm/x64.ts";
-import type { OpName, PairOp, TileOp, ZipOp } from "../ir/ops.ts";
+import type { OpName, PairOp, TileOp, WordOp, ZipOp } from "../ir/ops.ts";
 import { tilesOf } from "../ir/tiles.ts";
-import { noPairs, noTiles, noZips } from "./machine.ts";
+import { noPairs, noTiles, noWords, noZips } from "./machine.ts";
 import {
   addIntegers,
   addPairs,
@@ -278,6 +278,7 @@ const rules: { readonly [O in OpName]: Rule } = {
   }),
   ...refusing<PairOp>(noPairs("x86-64")),
   ...refusing<ZipOp>(noZips("x86-64")),
+  ...refusing<WordOp>(noWords("x86-64")),
 };
 
 /** The ops that differ on AVX2, which also has no broadcast operands. */

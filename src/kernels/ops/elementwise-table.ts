@@ -2,8 +2,8 @@
 // kernel is a file and a line here.
 
 import { type KernelMaker, lazily } from "../ir/lazy-kernel.ts";
-import { attentionMany } from "./attention/attention-many.ts";
 import { attentionMix } from "./attention/attention-mix.ts";
+import { attentionMany } from "./attention/attention-prefill.ts";
 import { attentionScores } from "./attention/attention-scores.ts";
 import { kvWidens } from "./attention/kv-widen.ts";
 import { quantizeKvQ8_0, storeF16 } from "./attention/kv-write.ts";

@@ -1,5 +1,5 @@
-// Attention over the KV cache, without the norm before it and the residual after it: an architecture's forward() writes
-// those itself. What a file does not have (biases, norms of heads) is not computed.
+// Attention over the KV cache, without the norm before it and the residual after it: an architecture's forward() writes those
+// itself. Parts that a file does not have (biases, norms of heads) are not computed.
 
 import { ModelError } from "../../base/errors.ts";
 import type { GraphBuilder } from "../../graph/builder.ts";
@@ -21,7 +21,7 @@ export interface AttentionShape extends Contexts {
   readonly fusedQkv?: boolean;
   /** undefined: this layer has no rotary positions. */
   readonly rope: Rope | undefined;
-  /** What divides the frequencies of rope. Default: rope_freqs.weight or the factors for this context, where the file has them. */
+  /** The divisors of rope's frequencies. Default: rope_freqs.weight or the factors for this context, if the file has them. */
   readonly ropeFactors?: Weight | "none" | undefined;
   /** Epsilon of the norms of q and k, where the file has them. */
   readonly normEps: number;
@@ -45,13 +45,13 @@ export interface AttentionShape extends Contexts {
   readonly scale?: number | undefined;
   /** Scores s become softcap * tanh(s / softcap). */
   readonly softcap?: number | undefined;
-  /** false: tokens attend to those after them, too. Default: true. */
+  /** false: tokens attend to later ones, too. Default: true. */
   readonly causal?: boolean;
   /** [heads]: one more score in each head's softmax, without a value. */
   readonly sinks?: Weight | undefined;
   /** ALiBi: the first head's slope is 2^(-alibi / heads) for a power of two of heads. */
   readonly alibi?: number | undefined;
-  /** What the distance of two positions adds to their score: the op's `bias` and `buckets`. */
+  /** The addition to a score by the distance of the two positions: the op's `bias` and `buckets`. */
   readonly bias?: Weight | undefined;
   readonly buckets?: Weight | undefined;
 }

@@ -1,5 +1,5 @@
-// The head that ranks texts: from the hidden state of one token, or of a whole text, to a score for each label. What a file does
-// not have (a first layer, a norm, biases) is not computed.
+// The head that ranks texts: from the hidden state of one token, or of a whole text, to a score for each label. Parts that a file
+// does not have (a first layer, a norm, biases) are not computed.
 
 import type { GraphBuilder } from "../../graph/builder.ts";
 import type { Value } from "../../graph/graph.ts";
@@ -33,7 +33,7 @@ export function classifierScores(
   return output ? g.matmul(normed, output, "cls_output", outputBias) : normed; // [logits, labels]
 }
 
-/** Which layers a family's head has: two; two with a norm between them; one, whose scores are within -1 and 1. */
+/** The layers of a family's head: two; two with a norm between them; one, with scores within -1 and 1. */
 export type HeadLayers = "two" | "normed" | "one";
 
 /** The weights that classifierScores() reads, all of which a file may lack; only scores (pooling "rank") need them. */

@@ -12,7 +12,7 @@ export interface DecoderExtras extends Partial<AttentionExtras>, EndExtras {
   /** Norms of rows. Default: attn_norm and ffn_norm. */
   readonly norms?: readonly string[];
   readonly normBias?: Presence;
-  /** The weights of a layer's feed-forward network. Default: those of swiglu(). */
+  /** The weights of a layer's feed-forward network. Default: swiglu()'s. */
   readonly feedForward?: (layer: number) => WeightSpec[];
 }
 

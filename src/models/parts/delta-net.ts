@@ -39,7 +39,7 @@ export function deltaNet(g: GraphBuilder, w: WeightLookup, x: Value, shape: Delt
   return linear(g, w, g.gate(z, normed, "silu", "delta_gated"), layer, "ssm_out"); // [tokens, embed]
 }
 
-/** What goes through the convolution, and the gate. Older files have both in one tensor, ssm_in, with q, k, v and z of each key head together. */
+/** The input of the convolution, and the gate. Older files have both in one tensor, ssm_in, with q, k, v and z of each key head together. */
 function projected(
   g: GraphBuilder,
   w: WeightLookup,
@@ -58,7 +58,7 @@ function projected(
   return { qkv, z: part(2 * states + values, values, "z") };
 }
 
-/** How much a token replaces, and by how much the state decays: [tokens, heads] each. */
+/** The part that a token replaces, and the decay of the state: [tokens, heads] each. */
 function steps(
   g: GraphBuilder,
   w: WeightLookup,

@@ -30,7 +30,7 @@ export function normedEmbedding(g: GraphBuilder, c: EncoderConfig, w: WeightLook
   return layerNorms(g, w, c, undefined)(typedEmbedding(g, w), "token_embd_norm");
 }
 
-/** What can be read after a batch of an encoder whose last residual is x, [tokens, embed]; `norm`: the last one, if any. */
+/** The outputs of a batch of an encoder with the last residual x, [tokens, embed]; `norm`: the last one, if any. */
 export function encoderOutputs(
   g: GraphBuilder,
   w: WeightLookup,
@@ -62,7 +62,7 @@ export function encoderOutputsOfMean(
   return { hidden, scores };
 }
 
-/** The mean of x over each token's text: attention whose scores are all 0, to x itself: [tokens, embed] -> [tokens, embed]. */
+/** The mean of x over each token's text: attention with all scores 0, to x itself: [tokens, embed] -> [tokens, embed]. */
 function textMean(g: GraphBuilder, { heads, layers }: EncoderConfig, x: Value): Value {
   const state = g.state({ kind: "kv", layer: layers, kCols: x.cols, vCols: x.cols });
   const query = g.scale(x, 0, "mean_query"); // [tokens, embed]

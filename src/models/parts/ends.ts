@@ -7,7 +7,7 @@ import { type Presence, present } from "./linear.ts";
 import { type Norm, rmsNorms } from "./norms.ts";
 import { type Contexts, ropeFactorWeights } from "./rope-factors.ts";
 
-/** What can be read after a batch of a decoder. */
+/** The outputs of a batch of a decoder. */
 export interface DecoderOutputs extends Outputs {
   readonly hidden: Value;
   readonly logits: Value;

@@ -15,21 +15,23 @@ export function geglu(g: GraphBuilder, w: WeightLookup, x: Value, layer: number)
   return gated(g, w, x, layer, "gelu");
 }
 
-/** The same with any activation. */
+/** The same with any activation; `ofUp`: of the other factor as well. */
 export function gated(
   g: GraphBuilder,
   w: WeightLookup,
   x: Value,
   layer: number,
   activation: Activation,
+  ofUp?: Activation,
 ): Value {
   const gate = linear(g, w, x, layer, "ffn_gate"); // [tokens, feedForward]
-  const up = linear(g, w, x, layer, "ffn_up"); // [tokens, feedForward]
+  const plain = linear(g, w, x, layer, "ffn_up"); // [tokens, feedForward]
+  const up = ofUp ? g.activate(plain, ofUp, `ffn_up_${ofUp}`) : plain; // [tokens, feedForward]
   const inner = g.gate(gate, up, activation, `ffn_${activation}`); // [tokens, feedForward]
   return linear(g, w, inner, layer, "ffn_down"); // [tokens, embed]
 }
 
-/** swiglu() whose silu(gate) and up are kept within `limit`, where there is one. */
+/** swiglu() with silu(gate) and up kept within `limit`, if there is one. */
 export function limitedSwiglu(
   g: GraphBuilder,
   w: WeightLookup,
@@ -60,7 +62,7 @@ export function gateWithin(
   return g.mul(bounded, g.clamp(up, limit, `ffn_up_${suffix}_clamped`), name); // [tokens, n]
 }
 
-/** swiglu() whose gate and up are one tensor, ffn_up: the gate is its first half. `suffix`: of the tensors' names. */
+/** swiglu() with gate and up in one tensor, ffn_up: the gate is its first half. `suffix`: of the tensors' names. */
 export function fusedSwiglu(
   g: GraphBuilder,
   w: WeightLookup,

@@ -1,4 +1,5 @@
-// Attention whose result is gated before the output matrix, by a matrix of what attention reads: a gate for each value, or one for each head.
+// Gated attention: its result is gated before the output matrix, by a matrix of attention's input: a gate for each value, or one for each
+// head.
 
 import type { GraphBuilder } from "../../graph/builder.ts";
 import type { Activation, Value } from "../../graph/graph.ts";

@@ -1,5 +1,5 @@
 // The lightning indexer (DeepSeek 3.2): a small attention of its own by which each token chooses the positions that its layer attends
-// to. Contexts that are no longer than what is chosen need none.
+// to. Contexts that are no longer than the number of chosen positions need none.
 
 import type { GraphBuilder } from "../../graph/builder.ts";
 import type { Rope, Value } from "../../graph/graph.ts";
@@ -45,7 +45,7 @@ export function indexed(
   return g.topK(scores, most, "indexer.top_k"); // [tokens, most]
 }
 
-/** The weights that indexed() reads, where the context is longer than what is chosen. */
+/** The weights that indexed() reads, if the context is longer than the number of chosen positions. */
 export function indexerWeights(
   embed: number,
   qRank: number,
@@ -72,7 +72,7 @@ function contextOf({ context, trainedContext }: Contexts): number {
   return context ?? trainedContext;
 }
 
-/** Whether tokens choose: not where a context is no longer than what they would choose. */
+/** Whether tokens choose: not if a context is no longer than the number of positions that they would choose. */
 export function isIndexed(c: Contexts & { readonly indexer: IndexerShape }): boolean {
   return contextOf(c) > c.indexer.most;
 }

@@ -59,7 +59,7 @@ export function kda(
   return linear(g, w, g.gate(gate, normed, "sigmoid", "delta_gated"), layer, "attn_output"); // [tokens, embed]
 }
 
-/** What the activation of decays reads: [tokens, embed] -> [tokens, heads * size]. */
+/** The input of the decays' activation: [tokens, embed] -> [tokens, heads * size]. */
 function rates(
   g: GraphBuilder,
   w: WeightLookup,

@@ -10,7 +10,7 @@ import { repeated } from "./repeat.ts";
 
 export interface LatentShape {
   readonly heads: number;
-  /** Values of a head of queries and keys: its own, without positions, and those whose keys all heads share, with them. */
+  /** Values of a head of queries and keys: its own, without positions, and the ones with keys that all heads share, with positions. */
   readonly nopeDim: number;
   readonly ropeDim: number;
   readonly vHeadDim: number;
@@ -20,14 +20,14 @@ export interface LatentShape {
   readonly qRank: number;
   /** The file has attn_k_b and attn_v_b, not attn_kv_b. */
   readonly absorbed: boolean;
-  /** undefined: nothing has positions. */
+  /** undefined: there are no positions. */
   readonly rope: Rope | undefined;
   readonly scale: number;
   readonly normEps: number;
   readonly temperature?: Temperature | undefined;
-  /** What divides the frequencies of rope. */
+  /** The divisors of rope's frequencies. */
   readonly ropeFactors?: Weight | undefined;
-  /** What is attended is gated by sigmoids of attn_gate, of which there is one for each head, or for each value. Default: it is not. */
+  /** Attention's result is gated by sigmoids of attn_gate, one for each head or for each value. Default: it is not gated. */
   readonly gate?: "heads" | "values" | undefined;
   /** The keys that all heads share are normed before their rotation (attn_k_norm). Default: false. */
   readonly keyNorm?: boolean;

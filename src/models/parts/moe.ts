@@ -1,6 +1,6 @@
-// A mixture of experts, without the norm before it and the residual after it: a router chooses some feed-forward networks
-// for each token, and the weighted sum of their results is the output. What a file does not have (biases, a shared expert)
-// is not computed.
+// A mixture of experts, without the norm before it and the residual after it: a router chooses some feed-forward networks for each
+// token, and the weighted sum of their results is the output. Parts that a file does not have (biases, a shared expert) are not
+// computed.
 
 import type { GraphBuilder } from "../../graph/builder.ts";
 import type { GateActivation, Routing, Value } from "../../graph/graph.ts";
@@ -14,9 +14,9 @@ export interface MoeShape {
   readonly routing: Routing;
   /** Default: silu. */
   readonly activation?: GateActivation;
-  /** What the router reads: [tokens, embed]. Default: what the experts read. */
+  /** The router's input: [tokens, embed]. Default: the experts' input. */
   readonly routed?: Value;
-  /** What silu(gate) and up are kept within, of experts and of the shared one. Default: they are not limited. */
+  /** The limit of silu(gate) and up, of experts and of the shared one. Default: they are not limited. */
   readonly limit?: number | undefined;
   readonly sharedLimit?: number | undefined;
 }

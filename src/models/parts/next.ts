@@ -1,10 +1,10 @@
-// The layer behind the last that predicts a further token (nextn, "multi-token prediction"): from the hidden state of a position and
-// the token that follows it, the logits of the token after that.
+// The layer after the last one, which predicts a further token (nextn, "multi-token prediction"): from the hidden state of a
+// position and the token that follows it, the logits of the token after that.
 //
 //   x = eh_proj [norm(embedding of token t + 1), norm(hidden state of t)], one layer of the model's own kind, norm, output matrix
 //
-// The hidden state is what the model's output matrix reads, or that of this layer itself for a token before: a chain. The layer has
-// keys and values of its own. As in llama.cpp (graph_mtp of each model).
+// The hidden state is the input of the model's output matrix, or this layer's own of an earlier token: a chain. The layer has keys
+// and values of its own. As in llama.cpp (graph_mtp of each model).
 
 import type { GraphBuilder } from "../../graph/builder.ts";
 import type { Value } from "../../graph/graph.ts";
@@ -12,7 +12,7 @@ import type { ModelConfig, WeightLookup, WeightSpec } from "../arch.ts";
 import type { DecoderOutputs } from "./ends.ts";
 import { normWeights } from "./norms.ts";
 
-/** The weights beside those of the layer itself. */
+/** The weights beside the layer's own. */
 export function nextWeights(c: ModelConfig): WeightSpec[] {
   const { embed, vocabSize, layers: layer } = c;
   const table = [vocabSize, embed];

@@ -1,4 +1,5 @@
-// Norms by name: RMS norm, or LayerNorm where the family has that. What a file does not have (a bias, a weight) is not computed.
+// Norms by name: RMS norm, or LayerNorm if the family has that. Parts that a file does not have (a bias, a weight) are not
+// computed.
 
 import type { GraphBuilder } from "../../graph/builder.ts";
 import type { Value, Weight } from "../../graph/graph.ts";
@@ -8,7 +9,7 @@ import { type Presence, present } from "./linear.ts";
 /** [tokens, n] -> [tokens, n]: the norm of that name. */
 export type Norm = (x: Value, name: string) => Value;
 
-/** The RMS norms of a layer; undefined: those outside of layers. */
+/** The RMS norms of a layer; undefined: the ones outside of layers. */
 export function rmsNorms(
   g: GraphBuilder,
   w: WeightLookup,
@@ -18,7 +19,7 @@ export function rmsNorms(
   return (x, name) => g.rmsNorm(x, w.get(fullName(name, layer)), normEps, name);
 }
 
-/** The LayerNorms of a layer, with a bias where the file has one; undefined: those outside of layers. */
+/** The LayerNorms of a layer, with a bias if the file has one; undefined: the ones outside of layers. */
 export function layerNorms(
   g: GraphBuilder,
   w: WeightLookup,

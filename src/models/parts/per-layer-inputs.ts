@@ -31,7 +31,7 @@ export function perLayerInputs(
   return g.scale(g.add(normed, own, "per_layer_sum"), Math.SQRT1_2, "per_layer"); // [tokens, layers * perLayer]
 }
 
-/** What a layer makes of its input, gated by the residual x: [tokens, embed] -> [tokens, embed]. */
+/** A layer's result from its input, gated by the residual x: [tokens, embed] -> [tokens, embed]. */
 export function perLayerOutput(
   g: GraphBuilder,
   w: WeightLookup,

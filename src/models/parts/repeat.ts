@@ -1,4 +1,4 @@
-// Columns side by side with themselves, for heads that share what they read where no op knows of sharing.
+// Repeated columns, side by side, for heads that share their input if the op knows no sharing.
 
 import type { GraphBuilder } from "../../graph/builder.ts";
 import type { Value } from "../../graph/graph.ts";

@@ -1,5 +1,5 @@
-// What RWKV 6 and 7 share: the token before, group norms of heads, and their configuration. Those made from Qwen 2 (QRWKV, ARWKV) have
-// RMS norms, a SiLU-gated network, and in a layer one state of the token before instead of two.
+// The common parts of RWKV 6 and 7: the token before, group norms of heads, and their configuration. Models made from Qwen 2 (QRWKV,
+// ARWKV) have RMS norms, a SiLU-gated network, and in a layer one state of the token before instead of two.
 
 import type { GraphBuilder } from "../../graph/builder.ts";
 import type { Value, Weight } from "../../graph/graph.ts";
@@ -60,7 +60,7 @@ export function mixed(
   return g.add(x, g.mulWeight(difference, weight, `${name}_part`), name);
 }
 
-/** The norms of a layer, or those outside of layers. */
+/** The norms of a layer, or the ones outside of layers. */
 export function rwkvNorms(
   g: GraphBuilder,
   w: WeightLookup,

@@ -14,9 +14,9 @@ export interface HttpOptions {
   /** Sent with every request, such as an Authorization for a private model. */
   headers?: Readonly<Record<string, string>>;
   signal?: AbortSignal;
-  /** How long a connection may be silent before it is given up. */
+  /** The time for which a connection may be silent before it is closed. */
   stallMs?: number;
-  /** What to do about a server that stalls: the end of that error's message. */
+  /** Advice about a server that stalls: the end of that error's message. */
   advice?: string;
   /** Wait before the first retry; doubled for each further one. */
   retryMs?: number;
@@ -31,14 +31,14 @@ class ConnectionLost extends SourceError {
   override name: string = "ConnectionLost";
 }
 
-/** What the first response said about a file; every later response must agree. */
+/** The facts that the first response stated about a file; every later response must agree. */
 interface RemoteFile {
   url: string;
   size: number;
   etag: string | null;
 }
 
-/** How much of a read has arrived, over all its attempts. */
+/** The part of a read that has arrived, over all its attempts. */
 interface Progress {
   done: number;
 }
@@ -47,7 +47,7 @@ interface Progress {
 interface Answer {
   url: string;
   response: Response;
-  /** Gives up the connection if nothing comes. */
+  /** Closes the connection if no data comes. */
   inTime<T>(awaited: Promise<T>): Promise<T>;
 }
 
@@ -209,7 +209,7 @@ async function requestRange(
   }
 }
 
-/** The Content-Range of a 206; anything else is an error that says what the server did. */
+/** The Content-Range of a 206; anything else is an error that reports the server's response. */
 function rangeOf(url: string, response: Response): ContentRange {
   if (response.status === 200) {
     throw new SourceError(

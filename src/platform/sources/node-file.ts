@@ -86,7 +86,7 @@ class NodeFileSource implements ByteSource {
     if (this.#closed) return;
     this.#closed = true;
     forgotten.unregister(this);
-    await closeFile(this.#descriptor).catch(() => {}); // it was only read: nothing is lost
+    await closeFile(this.#descriptor).catch(() => {}); // it was only read: no data is lost
   }
 }
 
@@ -94,7 +94,7 @@ class NodeFileSource implements ByteSource {
 export async function openNodeFile(path: string): Promise<ByteSource> {
   let descriptor: number;
   try {
-    // If a pipe takes the file's place, do not wait for a writer (Windows has no such flag).
+    // If a pipe has replaced the file, do not wait for a writer (Windows has no such flag).
     descriptor = await openFile(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
   } catch (error) {
     throw new SourceError(`${path}: cannot be opened: ${pathReasonOf(error)}`, { cause: error });

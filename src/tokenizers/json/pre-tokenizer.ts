@@ -35,12 +35,12 @@ export interface PreTokenizer {
 }
 
 const ROLE = "pre_tokenizer";
-const GPT2_PATTERNS = findPreTokenizer("gpt-2").patterns;
 const utf8 = new TextEncoder();
 
-const SPACES = nativePattern(/\p{White_Space}/gu);
-const MARKS = nativePattern(/[\p{P}$+<=>^`|~]/gu);
-const WORDS = nativePattern(toRegExp("\\w+|[^\\w\\s]+"));
+// Compiled only if a tokenizer uses them.
+const spaces = () => nativePattern(/\p{White_Space}/gu);
+const marksAlone = () => nativePattern(/[\p{P}$+<=>^`|~]/gu);
+const wordRuns = () => nativePattern(toRegExp("\\w+|[^\\w\\s]+"));
 
 const stages: Readonly<Record<string, Maker<Stage>>> = {
   Split: ({ pattern, behavior, invert }) => {
@@ -54,12 +54,12 @@ const stages: Readonly<Record<string, Maker<Stage>>> = {
     return splitStage(nativePattern(/\p{N}/gu), individual ? "Isolated" : "Contiguous", false);
   },
   Punctuation: ({ behavior }) =>
-    splitStage(MARKS, stringOr(behavior, "Isolated", `${ROLE}.behavior`), false),
-  Whitespace: () => splitStage(WORDS, "Removed", true),
-  WhitespaceSplit: () => splitStage(SPACES, "Removed", false),
+    splitStage(marksAlone(), stringOr(behavior, "Isolated", `${ROLE}.behavior`), false),
+  Whitespace: () => splitStage(wordRuns(), "Removed", true),
+  WhitespaceSplit: () => splitStage(spaces(), "Removed", false),
   BertPreTokenizer: () => {
-    const words = splitStage(SPACES, "Removed", false);
-    const marks = splitStage(MARKS, "Isolated", false);
+    const words = splitStage(spaces(), "Removed", false);
+    const marks = splitStage(marksAlone(), "Isolated", false);
     return (piece, atStart, emit) =>
       words(piece, atStart, (word) => {
         marks(word, false, emit);
@@ -120,7 +120,9 @@ const flattenable: Readonly<Record<string, Maker<JsonRecord>>> = Object.fromEntr
 
 function byteLevelCut(piece: JsonRecord): Stage {
   const addSpace = booleanOr(piece.add_prefix_space, true, `${ROLE}.add_prefix_space`);
-  const patterns = booleanOr(piece.use_regex, true, `${ROLE}.use_regex`) ? GPT2_PATTERNS : [];
+  const patterns = booleanOr(piece.use_regex, true, `${ROLE}.use_regex`)
+    ? findPreTokenizer("gpt-2").patterns
+    : [];
   return (text, _atStart, emit) => {
     const prefixed = addSpace && !/^\p{White_Space}/u.test(text) ? ` ${text}` : text;
     splitWords(prefixed, patterns, emit);
@@ -155,7 +157,7 @@ interface Part {
   isMatch: boolean;
 }
 
-/** What happens to matches and the text between them, by tokenizer.json's names. */
+/** The treatment of matches and the text between them, by tokenizer.json's names. */
 const behaviors: Readonly<Record<string, (parts: Part[]) => string[]>> = {
   Isolated: (parts) => parts.map((part) => part.text),
   Removed: (parts) => parts.filter((part) => !part.isMatch).map((part) => part.text),

@@ -1,11 +1,11 @@
 // The matcher for patterns that come from a file. With the platform's RegExp some of them would take exponential time
 // ("(a+)+$" on forty letters), on a thread that others wait for, and it cannot be stopped.
 //
-// It tries the same alternatives in the same order as RegExp, so it finds the same matches; but a state that was
-// already tried at a position is not tried again, because it would fail again: without captures and back references,
-// nothing else influences the result. That makes the time linear: states times characters. (It starts to record states
-// when a match has taken a while; most never do.) A lookahead or lookbehind is a separate match, so a pattern that
-// looks far ahead from every character is not linear. A limit on steps, with an error beyond it, covers that.
+// It tries the same alternatives in the same order as RegExp, so it finds the same matches; but a state that was already tried at a
+// position is not tried again, because it would fail again: without captures and back references, nothing else influences the
+// result. The time is therefore linear: states times characters. (It starts to record states when a match has taken a while; most
+// never do.) A lookahead or lookbehind is a separate match, so a pattern that looks far ahead from every character is not linear. A
+// limit on steps, with an error beyond it, covers that.
 
 import type { Check } from "../../base/check.ts";
 import { ModelError } from "../../base/errors.ts";
@@ -44,7 +44,7 @@ class Seen {
   }
 }
 
-/** Matches that are tried together: those from all start positions, or those of one lookahead. */
+/** Matches that are tried together: the ones from all start positions, or the ones of one lookahead. */
 interface Attempt {
   steps: number;
   seen: Seen | undefined;
@@ -62,7 +62,7 @@ export class Matcher {
   /** Alternatives that are not tried yet: state, position and bits each. */
   #ways = new Int32Array(KEPT_WAYS);
   #top = 0;
-  /** Where the last match of a body ended, and its bits. */
+  /** The end of the last match of a body, and its bits. */
   #end = 0;
 
   /** `source`: the pattern in the file, for messages. */
@@ -124,7 +124,7 @@ export class Matcher {
           const to: number = this.#step(state, at);
           if (to < 0) state = state.next;
           else if (state.lazy) {
-            this.#later(state, to, this.#allBits); // take one more if what follows does not match
+            this.#later(state, to, this.#allBits); // take one more if the rest does not match
             state = state.next;
           } else {
             this.#later(state.next, at, bits);

@@ -18,17 +18,17 @@ type Action =
   /** The first match of `body`, without backtracking into it later. */
   | { op: "atomic"; body: State; next: State }
   /**
-   * For a repetition whose body may match nothing: an iteration must not. Bit `bit` says whether this one has
-   * matched something.
+   * For a repetition with a body that may match the empty text: an iteration must not. Bit `bit` says whether this one has matched
+   * some text.
    */
   | { op: "mark" | "check"; bit: number; next: State }
   | { op: "accept" };
 
 export interface Program {
   readonly start: State;
-  /** By their numbers. */
+  /** The states by their numbers. */
   readonly states: readonly State[];
-  /** Number of repetitions whose body may match nothing. */
+  /** The number of repetitions with a body that may match the empty text. */
   readonly bits: number;
 }
 
@@ -75,7 +75,7 @@ type Tree =
 const SET = /^(?:\[(?:\\.|[^\]\\])*\]|\\[pP]\{[^}]*\}|\\u\{[^}]*\}|\\.|[^\\])/su;
 const REPEAT = /^(?:[*+?]|\{(\d+)(,(\d*))?\})/;
 const LOOK = /^\(\?(<?)([=!])/;
-/** How regex.ts writes an atomic group. */
+/** The form in which regex.ts writes an atomic group. */
 const ATOMIC = /^\(\?:\(\?=\(\?<(kept\d+)>/;
 
 class Parser {
@@ -192,7 +192,7 @@ class Compiler {
     return state;
   }
 
-  /** The first state of a tree whose successor is `next`; `back`: towards the start of the text. */
+  /** The first state of a tree that is followed by `next`; `back`: towards the start of the text. */
   compile(tree: Tree, next: State, back: boolean): State {
     switch (tree.kind) {
       case "char":
@@ -247,7 +247,7 @@ class Compiler {
     return loop;
   }
 
-  /** One iteration of the body; if it may match nothing, this one must not. */
+  /** One iteration of the body; if the body may match the empty text, this iteration must not. */
   #round({ body, bit }: Extract<Tree, { kind: "repeat" }>, after: State, back: boolean): State {
     if (bit < 0) return this.compile(body, after, back);
     const check = this.add({ op: "check", bit, next: after });
@@ -259,7 +259,7 @@ function split(round: State, next: State, lazy: boolean): Action {
   return lazy ? { op: "split", next, other: round } : { op: "split", next: round, other: next };
 }
 
-/** `source`: regex.ts's translation. Throws a PatternError that names what is not supported. */
+/** `source`: regex.ts's translation. Throws a PatternError that names the unsupported feature. */
 export function compilePattern(source: string): Program {
   const parser = new Parser(source);
   const tree = parser.parse();

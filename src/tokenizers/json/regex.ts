@@ -1,8 +1,8 @@
 // Translates the regular expressions of tokenizer.json (Oniguruma, Ruby syntax) into JavaScript's, Unicode mode.
 //
-// Differences that are translated: \s, \w, \d and \b are Unicode-aware; `.` stops at "\n" only; ^ and $ match at
-// lines; (?i:...) ignores case in a group; possessive quantifiers and (?>...) do not backtrack. A feature without a
-// counterpart is an error that names it: a misread pattern would silently split text in the wrong places.
+// Differences that are translated: \s, \w, \d and \b are Unicode-aware; `.` stops at "\n" only; ^ and $ match at lines; (?i:...)
+// ignores case in a group; possessive quantifiers and (?>...) do not backtrack. A feature without a counterpart is an error that
+// names it: a misread pattern would silently split text at the wrong positions.
 
 import type { Check } from "../../base/check.ts";
 import { ModelError } from "../../base/errors.ts";
@@ -125,7 +125,7 @@ class Translation {
   readonly #groups: OpenGroup[] = [];
   #at = 0;
   #folds = false;
-  /** Start of the last atom in #out: what a quantifier applies to. */
+  /** Start of the last atom in #out: a quantifier applies to it. */
   #atom = 0;
   #kept = 0;
 

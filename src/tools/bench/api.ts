@@ -1,5 +1,5 @@
-// The public API of the matmul benchmark. Backends and kernels are loaded when it is called: a page that only opens
-// models, whose backends run on other threads, never loads them here.
+// The public API of the matmul benchmark. Backends and kernels are loaded when it is called: a page that only opens models never
+// loads them here, because their backends run on other threads.
 
 import type { MatmulBenchOptions, MatmulSpeed, RegisterTile } from "../../api/api.ts";
 

@@ -1,11 +1,12 @@
-// The speed of one matmul, [m, k] x [n, k]^T, on the backend of a model at this opt level and thread count. It runs a
-// graph of one matmul (and the embedding that feeds it) like a model's batches. So it includes what a model pays:
-// rounding the activations, and the threads' barriers. A composition root like open.ts.
+// The speed of one matmul, [m, k] x [n, k]^T, on the backend of a model at this opt level and thread count. It runs a graph of one matmul
+// (and the embedding that feeds it) like a model's batches. So it includes a model's costs: rounding the activations, and the threads'
+// barriers. A composition root like open.ts.
 
 import type { MatmulBenchOptions, MatmulSpeed, RegisterTile } from "../../api/api.ts";
-import { type Backend, evenRoom } from "../../backends/backend.ts";
+import { type Backend, evenCapacity } from "../../backends/backend.ts";
 import { allBackends, type BackendRequest } from "../../backends/table.ts";
 import { ModelError, UsageError } from "../../base/errors.ts";
+import { median, takeRounds } from "../../base/measure.ts";
 import type { DType } from "../../dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../../dtypes/table.ts";
 import { makePlan } from "../../graph/plan.ts";
@@ -24,21 +25,29 @@ import { registerTiles, tileRequest } from "./tile.ts";
 const warmupShare = 0.25;
 const warmupTokens = 16;
 
+/** Opt level 1 of a model has the reference's bits. Its speed would flatter the others: the loops that one writes first are compiled here. */
+const firstLoops = {
+  level: 2,
+  rowTile: "scalar",
+  native: "opt level 1 has no machine code",
+} as const;
+
 export async function measureMatmul(options: MatmulBenchOptions): Promise<MatmulSpeed> {
   const { n, k, m, threads, seconds } = options;
   const dtype = checkedType(options);
   const platform = await currentPlatform();
   const optLevel = await chooseOptLevel(options, platform);
+  const tiled = tileRequest(options.tile, { dtype: dtype.name, n, k, m, ...optLevel });
   const backend = chooseBackend({
     ...optLevel,
-    ...tileRequest(options.tile, { dtype: dtype.name, n, k, m, ...optLevel }),
+    ...(optLevel.level === 1 ? firstLoops : tiled),
     threads,
     startThread: () => platform.startThread("compute"),
   });
   try {
     const graph = matmulGraph(dtype, n, k);
     const plan = makePlan(graph, { maxTokens: m, maxOutputs: m });
-    await backend.prepare(plan, evenRoom(1, floats));
+    await backend.prepare(plan, evenCapacity(1, floats));
     for (const weight of graph.weights) await uploadSample(backend, weight);
     const timed = async (tokens: number): Promise<number> => {
       const batch = matmulBatch(tokens, plan.limits);
@@ -51,11 +60,16 @@ export async function measureMatmul(options: MatmulBenchOptions): Promise<Matmul
       spent += await timed(Math.min(m, warmupTokens));
     }
     const times: number[] = [];
-    for (let spent = 0; times.length === 0 || spent < seconds; spent += times.at(-1)!) {
-      times.push(await timed(m));
-    }
-    const median = times.sort((a, b) => a - b)[times.length >> 1]!;
-    return { gflops: (2 * n * k * m) / median / 1e9, kernel: kernelOf(backend) };
+    let spent = 0;
+    await takeRounds({
+      rounds: (done) => done > 0 && spent >= seconds,
+      measure: () => timed(m),
+      keep: (time) => {
+        times.push(time);
+        spent += time;
+      },
+    });
+    return { gflops: (2 * n * k * m) / median(times) / 1e9, kernel: kernelOf(backend) };
   } finally {
     backend.dispose();
   }

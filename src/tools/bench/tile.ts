@@ -22,7 +22,7 @@ export interface TiledProblem extends MatmulProblem {
   readonly native: OptLevelChoice["native"];
 }
 
-/** All register tiles for a problem. Those of opt level 2 can be any; the seed of its experiment tried up to 5x5. */
+/** All register tiles for a problem. Opt level 2 allows any tile; the seed of its experiment tried up to 5x5. */
 export function registerTiles(problem: TiledProblem): RegisterTile[] {
   if (problem.level === 1) return [];
   if (problem.level === 2) return square(MOST_ROW_TILE);
@@ -60,14 +60,15 @@ function square(most: number): RegisterTile[] {
   return sides.flatMap((rows) => sides.map((tokens) => ({ rows, tokens })));
 }
 
-/** Variants over row panels that differ in nothing but their register tile. */
+/** Variants over row panels that differ only in their register tile. */
 function panelTiles({ native, m, ...problem }: TiledProblem): MatmulVariant[] {
   const target = targetOf(native);
-  const { replicated } = defaultVariant(problem.dtype, m, target);
+  const { replicated, words } = defaultVariant(problem.dtype, m, target);
   return matmulVariants(target).filter(
     (one) =>
       one.tokens > 1 &&
       one.replicated === replicated &&
+      one.words === words &&
       one.shared &&
       !one.streamed &&
       !one.amx &&

@@ -1,4 +1,4 @@
-// Stored state of models as files (docs/cache.md): what lies there, and how it is cleared. A composition root: the platform's folders
+// Stored state of models as files (docs/use/cache.md): its contents, and how it is cleared. A composition root: the platform's folders
 // before engine/tiers.
 
 import { UsageError } from "../../base/errors.ts";
@@ -11,9 +11,9 @@ import { currentPlatform } from "../../platform/current.ts";
 
 /** Copies of state on disk. */
 export interface StoredState {
-  /** Where they lie. */
+  /** The path of its folder. */
   path: string;
-  /** Of all models. */
+  /** The bytes of all models. */
   bytes: number;
   /** Bytes that are free there; undefined where that is not known. */
   freeBytes: number | undefined;
@@ -31,7 +31,7 @@ export interface StoredModelState {
   backend: string;
   bytes: number;
   files: number;
-  /** In ms since 1970; 0: it holds nothing. */
+  /** In ms since 1970; 0: it is empty. */
   usedAt: number;
 }
 
@@ -48,7 +48,7 @@ async function foldersOf({ cacheFolder }: StoredStateOptions): Promise<BlockFold
   return await platform.blockFolders(cacheFolder);
 }
 
-/** What is stored; reads no conversation. */
+/** Lists the stored state; reads no conversation. */
 export async function storedState(options: StoredStateOptions = {}): Promise<StoredState> {
   const folders = await foldersOf(options);
   const models = (await storedModels(folders)).map(described);
@@ -61,8 +61,8 @@ export async function storedState(options: StoredStateOptions = {}): Promise<Sto
 }
 
 /**
- * Removes what is stored of a model, by the name that storedState() gives it, with or without ".gguf", or by its folder; of all models
- * without a name. Models that are open begin new files. Returns what was removed.
+ * Removes the stored state of a model, by the name that storedState() gives it, with or without ".gguf", or by its folder; without a
+ * name, of all models. Open models begin new files. Returns the removed state.
  */
 export async function clearStoredState(
   options: StoredStateOptions & { model?: string | undefined } = {},
@@ -75,7 +75,7 @@ export async function clearStoredState(
   return chosen;
 }
 
-/** Removes the copies on disk, for all models, of what only these conversations have (GenerateOptions.conversation). */
+/** Removes the copies on disk, for all models, of state that only these conversations have (GenerateOptions.conversation). */
 export async function forgetStoredConversations(
   conversations: readonly string[],
   options: StoredStateOptions = {},
@@ -93,7 +93,7 @@ function described({ folder, about, bytes, segments, usedAt }: StoredModel): Sto
   return { folder, model, kvType, backend, bytes, files: segments, usedAt };
 }
 
-/** Whether it is what a user calls by this name: a path, a file's name with or without ".gguf", or a folder. */
+/** Whether a user may call it by this name: a path, a file's name with or without ".gguf", or a folder. */
 export function isStoredAs({ folder, model }: StoredModelState, name: string): boolean {
   const base = name.split(/[\\/]/).at(-1)!;
   const names = [name, base, `${base}.gguf`];

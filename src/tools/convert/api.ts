@@ -7,7 +7,7 @@ import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import type { ByteSink } from "../../formats/gguf/writer.ts";
 import { openModelFile } from "../../formats/open-model-file.ts";
 import { tokenizerOf } from "../../load/compose.ts";
-import { locate } from "../../load/model-file.ts";
+import { locate } from "../../load/locate.ts";
 import { currentPlatform } from "../../platform/current.ts";
 import { writeOutput } from "../../platform/output-file.ts";
 import { recording } from "../../platform/sources/recording.ts";
@@ -19,14 +19,14 @@ export type { ConvertType } from "./types.ts";
 
 export interface ConvertOptions {
   /** The type of the matrices; "auto" (the default) keeps each matrix's own type. Vectors are always F32. */
-  type?: ConvertType;
-  /** tokenizer.ggml.pre, for a byte-level tokenizer whose pre-tokenizer is not recognised. */
-  pre?: string;
+  type?: ConvertType | undefined;
+  /** tokenizer.ggml.pre, for a byte-level tokenizer with an unrecognised pre-tokenizer. */
+  pre?: string | undefined;
   /** Replace an existing output. A file of the input is never replaced. */
-  replace?: boolean;
-  signal?: AbortSignal;
+  replace?: boolean | undefined;
+  signal?: AbortSignal | undefined;
   /** `loadedBytes`: bytes read so far, of all that will be read; some tensors are read twice. */
-  onProgress?: (progress: LoadProgress) => void;
+  onProgress?: ((progress: LoadProgress) => void) | undefined;
 }
 
 export interface ConvertResult {
@@ -36,7 +36,7 @@ export interface ConvertResult {
   bytes: number;
   /** Its tensors, by type. */
   types: { dtype: string; tensors: number; bytes: number }[];
-  /** What the user should know: tensors that stay F32 because they exceed F16's range, a tokenizer that differs. */
+  /** Notes for the user: tensors that stay F32 because they exceed F16's range, a tokenizer that differs. */
   notes: readonly string[];
 }
 

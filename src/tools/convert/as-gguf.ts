@@ -1,5 +1,5 @@
 // A model of another format as the GGUF file that it would be converted to: its keys, its tensors by type and order of rows, and
-// their bytes, converted as they are read. Nothing is written, and nothing but what is asked for is read.
+// their bytes, converted as they are read. It writes no file, and reads only the requested bytes.
 
 import { bytesFor } from "../../dtypes/dtype.ts";
 import type { ModelFile, TensorInfo } from "../../formats/model-file.ts";
@@ -10,7 +10,7 @@ import { convertedRows, type PlannedTensor, rowsTogether } from "./tensors.ts";
 
 export interface AsGguf {
   readonly file: ModelFile;
-  /** What the user should know, as after "lantern convert". */
+  /** Notes for the user, as after "lantern convert". */
   readonly notes: readonly string[];
 }
 

@@ -30,7 +30,7 @@ export interface ConversionWatch {
   check(): void;
 }
 
-/** What will be written, as far as headers tell. */
+/** The contents of the file that will be written, as far as headers tell. */
 export interface Conversion {
   entries: Entries;
   tensors: readonly PlannedTensor[];
@@ -45,7 +45,7 @@ export interface Conversion {
 export interface Converted {
   /** The model's tensors, by type. */
   types: { dtype: string; tensors: number; bytes: number }[];
-  /** What the user should know: tensors that stay F32, a tokenizer that differs. */
+  /** Notes for the user: tensors that stay F32, a tokenizer that differs. */
   notes: readonly string[];
 }
 
@@ -170,7 +170,7 @@ function wantedType(source: TensorInfo, type: ConvertType, notes: string[]): DTy
   return halfType;
 }
 
-/** q and k of a model whose rotary pairs are in another order in GGUF than in the file. */
+/** The row order of q and k in a model with another order of rotary pairs in GGUF than in the file. */
 function headRowsOf(source: TensorInfo, { from, to }: ModelEntries): number | undefined {
   const turned = /^blk\.\d+\.attn_[qk]\.(?:weight|bias)$/.test(source.name);
   if (!turned || from.rope.layout === to.rope.layout) return undefined;

@@ -31,7 +31,7 @@ export interface ModelEntries {
   ropeFactors: Float32Array | undefined;
 }
 
-/** Keys that do not describe what is computed. */
+/** Keys that do not describe the computation. */
 const others = /^(?:general|tokenizer|lantern|split)\./;
 
 export function modelEntries(file: ModelFile, fileType: number): ModelEntries {

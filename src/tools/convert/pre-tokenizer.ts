@@ -1,8 +1,8 @@
 // Finds the GGUF pre-tokenizer (a name, tokenizer.ggml.pre) that splits text like a tokenizer.json, which describes
 // its own.
 //
-// They are compared by behaviour on texts for which the known pre-tokenizers all give different results. Only the
-// behaviour counts, so it does not matter whose vocabulary it is.
+// They are compared by behaviour on texts for which the known pre-tokenizers all give different results. Only the behaviour counts,
+// so any vocabulary will do.
 
 import { ModelError } from "../../base/errors.ts";
 import type { JsonRecord } from "../../tokenizers/json/fields.ts";
@@ -36,7 +36,7 @@ export function findPreTokenizerName(json: JsonRecord): string {
   );
 }
 
-/** How tokenizer.json's pre-tokenizer splits the probes, without the space that some add before the text. */
+/** The cuts that tokenizer.json's pre-tokenizer makes in the probes, without the space that some add before the text. */
 function cutsOf(json: JsonRecord): string {
   const plain = withoutPrefixSpace(json.pre_tokenizer);
   const { stages } = makePreTokenizer(plain);
@@ -60,7 +60,7 @@ function withoutPrefixSpace(value: unknown): unknown {
   return copy.type === "ByteLevel" ? { ...copy, add_prefix_space: false } : copy;
 }
 
-/** The members of a normalizer, pre-tokenizer or decoder Sequence, whatever the list's name. */
+/** The members of a normalizer, pre-tokenizer or decoder Sequence, under any name of the list. */
 export function piecesOf(value: unknown): JsonRecord[] {
   if (typeof value !== "object" || value === null) return [];
   const piece = value as JsonRecord;

@@ -13,10 +13,7 @@ import {
 /** Blocks of 8 bits lose at most 1 %; ten times that means a scale that F16 cannot hold. */
 const mostBlockError = 0.1;
 
-/**
- * For types whose blocks have F16 scales. Only pieces with unusual values are checked in detail, because that takes
- * time.
- */
+/** For types with F16 scales of blocks. Only pieces with unusual values are checked in detail, because that takes time. */
 export class BlockRange implements RangeCheck {
   readonly #dtype: DType;
   #values = 0;

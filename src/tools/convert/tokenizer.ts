@@ -1,5 +1,5 @@
-// The tokenizer of a converted model: its lists (vocabulary.ts), special tokens, chat templates, and a check that a
-// reader of the new file gets the same tokenizer. If not, the conversion says so.
+// The tokenizer of a converted model: its lists (vocabulary.ts), special tokens, chat templates, and a check that a reader of the
+// new file gets the same tokenizer. If not, the conversion reports it.
 
 import type { ModelFile } from "../../formats/model-file.ts";
 import { tokenizerFromMetadata } from "../../tokenizers/from-metadata.ts";

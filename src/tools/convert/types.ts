@@ -20,7 +20,7 @@ export const exactType: DType = dtypeByName("f32")!;
 /** For rows that are not a whole number of blocks. */
 export const halfType: DType = dtypeByName("f16")!;
 
-/** general.file_type of a file whose matrices are mostly of this type. */
+/** general.file_type of a file with most matrices of this type. */
 export function fileTypeOf(dtype: DType): number {
   return Object.hasOwn(fileTypes, dtype.name)
     ? fileTypes[dtype.name as keyof typeof fileTypes]

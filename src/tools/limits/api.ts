@@ -1,16 +1,21 @@
-// The public API of limits: what a device allows a model, as a record or a chart. Formats, models and the measurement
+// The public API of limits: the speeds that a device allows a model, as a record or a chart. Formats, models and the measurement
 // are loaded when it is called. The arithmetic is in src/limits.
 
-import type { ModelLocation } from "../../api/api.ts";
 import type { LimitsReport } from "../../limits/report.ts";
-import type { LimitsNames, LimitsOptions } from "./options.ts";
+import type { LimitsNames, LimitsOptions, LimitsSource } from "./options.ts";
 
 export { meetsSla } from "../../limits/serving-report.ts";
-export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./options.ts";
+export type {
+  LimitsNames,
+  LimitsOptions,
+  LimitsSource,
+  OwnModel,
+  SpeculationOptions,
+} from "./options.ts";
 
-/** What a device allows a model: a file, a folder, a catalog name or a built-in configuration ("qwen1.5-7b"). */
+/** The limits that a device sets a model. */
 export async function limits(
-  model: ModelLocation,
+  model: LimitsSource,
   options: LimitsOptions = {},
 ): Promise<LimitsReport> {
   const { makeReport } = await import("./compose.ts");

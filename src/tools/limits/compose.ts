@@ -1,47 +1,42 @@
 // From names to a LimitsReport: a composition root. It finds the model (a file or a built-in configuration), the
 // device (from the table, or this machine) and the bit widths, and calls the arithmetic of src/limits.
 
-import type { ModelLocation } from "../../api/api.ts";
-import { ModelError, SourceError, UsageError } from "../../base/errors.ts";
+import type { Device } from "../../api/rates.ts";
+import { SourceError, UsageError } from "../../base/errors.ts";
 import { suggestion } from "../../base/nearest.ts";
 import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import { show } from "../../base/show.ts";
-import { bitsPerWeight } from "../../dtypes/dtype.ts";
-import { allDTypes, dtypeByName } from "../../dtypes/table.ts";
-import { sequenceState } from "../../engine/memory.ts";
-import { weightBytes, weightElements } from "../../graph/cost.ts";
-import { recurrentStates } from "../../graph/graph.ts";
-import { type NamedShape, namedShapes, shapeNamed } from "../../limits/configs.ts";
-import { type Device, deviceAt } from "../../limits/device.ts";
+import { isObject } from "../../formats/json.ts";
+import { namedShapes, shapeNamed } from "../../limits/configs.ts";
+import { deviceAt } from "../../limits/device.ts";
 import { deviceNamed, devices } from "../../limits/devices.ts";
 import { diskReport } from "../../limits/disk.ts";
 import { gpuDevice } from "../../limits/gpu-device.ts";
-import { graphParameters } from "../../limits/graph-parameters.ts";
 import type { LimitsModel } from "../../limits/limits-model.ts";
 import { measuredFromBench } from "../../limits/measured.ts";
-import { shapeState, withKvTimes } from "../../limits/memory.ts";
-import {
-  type BitWidths,
-  type Counting,
-  graphModelCost,
-  shapeCost,
-  withKvBits,
-} from "../../limits/model-cost.ts";
 import { type LimitsReport, limitsReport } from "../../limits/report.ts";
 import type { MeasuredLoad } from "../../limits/serving-report.ts";
-import { checkShape, type ModelShape, parameterCounts } from "../../limits/shape.ts";
+import { checkShape } from "../../limits/shape.ts";
 import { gainsFromBench, isGains, type MeasuredGain } from "../../limits/speculation-here.ts";
 import { withModelFile } from "../../load/model-file.ts";
 import { measureModelDisk } from "../../machine/disk.ts";
 import { gpuMeasurement } from "../../machine/gpu.ts";
 import { machineMeasurement } from "../../machine/machine.ts";
 import { storedServedLoads } from "../../machine/served-loads.ts";
-import type { ModelHeader } from "../../models/arch.ts";
-import { buildModel } from "../../models/build.ts";
 import { currentPlatform } from "../../platform/current.ts";
 import { measuredThreads } from "../../tune/measured-choices.ts";
 import { measuredSpeculation } from "./measured-speculation.ts";
-import type { LimitsOptions, SpeculationOptions } from "./options.ts";
+import {
+  configModel,
+  fileModel,
+  kvWidthOf,
+  namedModel,
+  type Widths,
+  widthOf,
+} from "./model-facts.ts";
+import type { LimitsOptions, LimitsSource, OwnModel, SpeculationOptions } from "./options.ts";
+
+const ownNames: OptionNames<OwnModel> = { config: true, shape: true, name: true };
 
 const optionNames: OptionNames<LimitsOptions> = {
   device: true,
@@ -65,10 +60,9 @@ const optionNames: OptionNames<LimitsOptions> = {
 /** The name for this machine's GPU; no device of the table has it. */
 const THIS_GPU = "this-gpu";
 const defaultContext = 4096;
-const defaultBits = 16;
 
 export async function makeReport(
-  location: ModelLocation,
+  location: LimitsSource,
   options: LimitsOptions,
 ): Promise<LimitsReport> {
   checkOptions(options);
@@ -98,7 +92,7 @@ export async function makeReport(
   const asked = options.speculation;
   const isHere = isFile && options.device === undefined && options.weights === undefined;
   const here =
-    asked && isHere
+    asked && isHere && !isOwn(location)
       ? await measuredSpeculation({
           model: location,
           threads: options.threads ?? tunedThreads ?? (await currentPlatform()).cores,
@@ -116,7 +110,7 @@ export async function makeReport(
   };
 }
 
-/** Of `lantern bench`, or gains of `bench:speculate`, which only that section compares. */
+/** Results of `lantern bench`, or gains of `bench:speculate`, which only that section compares. */
 function measurements(options: LimitsOptions): {
   readonly measured: ReturnType<typeof measuredFromBench> | undefined;
   readonly gains: readonly MeasuredGain[];
@@ -130,20 +124,22 @@ function measurements(options: LimitsOptions): {
   );
 }
 
-/** How fast this machine reads the model's file. */
-async function fileRate(location: ModelLocation): Promise<number> {
-  const rate = await withModelFile(location, async (file) => {
-    const { openDirect } = await currentPlatform();
-    const [first] = file.tensors.values();
-    return await measureModelDisk(first && file.filePartsOf(first), openDirect);
-  });
+/** The speed at which this machine reads the model's file. */
+async function fileRate(location: LimitsSource): Promise<number> {
+  const rate = isOwn(location)
+    ? undefined
+    : await withModelFile(location, async (file) => {
+        const { openDirect } = await currentPlatform();
+        const [first] = file.tensors.values();
+        return await measureModelDisk(first && file.filePartsOf(first), openDirect);
+      });
   if (rate !== undefined) return rate;
   throw new UsageError(
     "ramBytes: the model is not in a local file that can be opened again, so weights cannot be read from disk. Drop it",
   );
 }
 
-/** A stored result is of the file as it is, on this machine's processor. */
+/** A stored result must be of the present file, on this machine's processor. */
 async function storedLoads(
   { name, cost, bits }: LimitsModel,
   { serving, device, weights }: LimitsOptions,
@@ -187,7 +183,7 @@ function isMeasured({ device }: LimitsOptions): boolean {
   return device === undefined || device === THIS_GPU;
 }
 
-/** With the requested threads, or else those of the model here, or else all cores. */
+/** With the requested threads, or else the threads of the model here, or else all cores. */
 async function measuredDevice(
   options: LimitsOptions,
   setBytes: number,
@@ -211,55 +207,14 @@ function tableDevice(name: string): Device {
   );
 }
 
-interface Widths {
-  /** undefined: as in the file. */
-  weights: Width | undefined;
-  kv: Width | undefined;
-  counting: Counting;
-}
-
-interface Width {
-  bits: number;
-  /** For display: "4 bits", "q4_0 (4.5 bits)". */
-  text: string;
-}
-
-function widthOf(what: string, asked: number | string | undefined): Width | undefined {
-  if (asked === undefined) return undefined;
-  const bits = typeof asked === "number" ? asked : Number(asked);
-  if (bits > 0 && bits <= 64) return { bits, text: bitsText(bits) };
-  const dtype = dtypeByName(String(asked).toLowerCase());
-  if (dtype) {
-    const typeBits = bitsPerWeight(dtype);
-    return { bits: typeBits, text: `${dtype.name} (${bitsText(typeBits)})` };
-  }
-  throw new UsageError(
-    `${what}: got ${show(asked)}, expected bits per value (from 1 to 64) or a type: ${allDTypes()
-      .map(({ name }) => name)
-      .join(", ")}`,
-  );
-}
-
-/** Also "q8_0/q4_0": keys and values, which are as long as each other in all but a few models. */
-function kvWidthOf(asked: number | string | undefined): Width | undefined {
-  const types = typeof asked === "string" ? asked.split("/") : [];
-  if (types.length !== 2) return widthOf("kv", asked);
-  const [k, v] = [widthOf("kv", types[0])!, widthOf("kv", types[1])!];
-  const bits = (k.bits + v.bits) / 2;
-  return { bits, text: `${asked} (${bitsText(bits)})` };
-}
-
-function bitsText(bits: number): string {
-  return `${Number(bits.toFixed(2))} bits`;
-}
-
 interface FoundModel extends LimitsModel {
   readonly isFile?: boolean;
   readonly tunedThreads?: number | undefined;
 }
 
 /** The file of this name if there is one, or else the built-in configuration. */
-async function limitsModel(location: ModelLocation, widths: Widths): Promise<FoundModel> {
+async function limitsModel(location: LimitsSource, widths: Widths): Promise<FoundModel> {
+  if (isOwn(location)) return ownModel(location, widths);
   const named = typeof location === "string" ? shapeNamed(location) : undefined;
   // A page has no folders that could contain a file of that name.
   const mayBeFile = !named || (await currentPlatform()).downloads !== undefined;
@@ -280,96 +235,6 @@ async function limitsModel(location: ModelLocation, widths: Widths): Promise<Fou
   }
 }
 
-function namedModel({ name, shape }: NamedShape, widths: Widths): LimitsModel {
-  const weights = widths.weights ?? { bits: defaultBits, text: bitsText(defaultBits) };
-  return {
-    name,
-    source: "built-in configuration",
-    weightsText: weights.text,
-    ...shapeFacts(shape, widths, weights.bits),
-  };
-}
-
-function shapeFacts(
-  shape: ModelShape,
-  { kv, counting }: Widths,
-  weightBits: number,
-): Omit<LimitsModel, "name" | "source" | "weightsText"> {
-  const bits: BitWidths = { weights: weightBits, kv: kv?.bits ?? defaultBits };
-  return {
-    shape,
-    bits,
-    kvText: kv?.text ?? bitsText(defaultBits),
-    cost: shapeCost(shape, bits, counting),
-    state: shapeState(shape, bits.kv),
-  };
-}
-
-interface OpenFile extends ModelHeader {
-  readonly name: string;
-  readonly format: string;
-}
-
-function fileModel(file: OpenFile, widths: Widths): LimitsModel {
-  const { config, graph } = buildModel(file);
-  const { vocabSize, layers, embed, feedForward, heads, kvHeads, headDim } = config;
-  const shape: ModelShape = {
-    vocabSize,
-    layers,
-    embed,
-    feedForward,
-    heads,
-    kvHeads,
-    headDim,
-    qkvBias: file.tensors.has("blk.0.attn_q.bias"),
-    headNorms: file.tensors.has("blk.0.attn_q_norm.weight"),
-    tied: !file.tensors.has("output.weight"),
-  };
-  const parameters = graphParameters(graph);
-  const isRecurrent = recurrentStates(graph).length > 0;
-  // Experts, latent attention, layers that differ: a shape does not describe them. The graph counts biases as vectors.
-  const matrices = parameterCounts({ ...shape, qkvBias: false }).total;
-  const isPlain = !isRecurrent && matrices === parameters.total;
-  if (isPlain) checkShape(shape);
-  else if (widths.weights || widths.counting === "article") {
-    const what = isRecurrent ? "has recurrent layers" : "is no plain transformer";
-    throw new ModelError(
-      `${file.name} ${what}: its limits are counted from its graph, with weights as they are stored. Drop "weights", and count "best"`,
-    );
-  }
-  const storedBytes = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
-  const elements = graph.weights.reduce((sum, weight) => sum + weightElements(weight), 0);
-  const storedBits = (storedBytes * 8) / elements;
-  const facts = shapeFacts(shape, widths, widths.weights?.bits ?? storedBits);
-  const half = dtypeByName("f16")!;
-  const state = withKvTimes(sequenceState(graph, half), facts.bits.kv / defaultBits);
-  if (widths.weights || widths.counting === "article") {
-    const weights = widths.weights ?? { text: bitsText(storedBits) };
-    const weightsText = `${weights.text} (its file has ${bitsText(storedBits)})`;
-    return { name: file.name, source: file.format, weightsText, ...facts, state };
-  }
-  const cost = graphModelCost(graph, half, storedBytes);
-  return {
-    name: file.name,
-    source: file.format,
-    weightsText: `as stored: ${commonType(file)}, ${bitsText(storedBits)} on average`,
-    ...facts,
-    cost: withKvBits(cost, defaultBits, facts.bits.kv),
-    state,
-    ...(!isPlain && { parameters }),
-  };
-}
-
-/** The type with the most bytes. */
-function commonType({ tensors }: ModelHeader): string {
-  const bytes = new Map<string, number>();
-  for (const tensor of tensors.values()) {
-    const { name } = tensor.dtype;
-    bytes.set(name, (bytes.get(name) ?? 0) + weightBytes(tensor));
-  }
-  return [...bytes].sort((a, b) => b[1] - a[1])[0]![0];
-}
-
 async function resolveSpeculation(
   { acceptance, draftTokens, draft }: SpeculationOptions,
   widths: Widths,
@@ -379,6 +244,30 @@ async function resolveSpeculation(
     ...(draftTokens !== undefined && { draftTokens }),
     draft: typeof draft === "number" ? draft : (await limitsModel(draft, widths)).cost,
   };
+}
+
+/** A source that is not the location of a file. */
+function isOwn(source: LimitsSource): source is OwnModel {
+  const isPlain = typeof source === "object" && Object.getPrototypeOf(source) === Object.prototype;
+  return isPlain && ("config" in source || "shape" in source);
+}
+
+function ownModel(model: OwnModel, widths: Widths): LimitsModel {
+  checkOptionNames("limits: model", model, ownNames);
+  const {
+    config,
+    shape,
+    name = config === undefined ? "own configuration" : "config.json",
+  } = model;
+  if ((config === undefined) === (shape === undefined)) {
+    throw new UsageError("limits: model: got config and shape, expected one of the two");
+  }
+  if (shape !== undefined) {
+    checkShape(shape);
+    return { ...namedModel({ id: name, name, shape }, widths), source: "own configuration" };
+  }
+  if (isObject(config)) return configModel(config, name, widths);
+  throw new UsageError(`limits: model: config: got ${show(config)}, expected a parsed config.json`);
 }
 
 /** Suggests names of both lists: the catalog's alone would hide the built-in configurations. */

@@ -1,6 +1,6 @@
-// What can run here: whether a model fits in this machine's memory, the tokens per second that the machine allows, and
-// the speed to expect. A composition root: it combines headers and shapes, this machine's limits, and what earlier
-// runs reached. Measures nothing.
+// Fit of models to this machine: whether a model fits in its memory, the tokens per second that the machine allows, and the speed
+// to expect. A composition root: it combines headers and shapes, this machine's limits, and the speeds of earlier runs. It takes no
+// measurements.
 
 import type { MachineMeasurement } from "../../api/api.ts";
 import { LanternError } from "../../base/errors.ts";
@@ -11,11 +11,11 @@ import type { LimitsReport } from "../../limits/report.ts";
 import { parameterCounts } from "../../limits/shape.ts";
 import { rememberedMachine } from "../../machine/machine.ts";
 import { rememberedSpeeds, type SpeedRecord } from "../../machine/speeds.ts";
-import { inspect } from "../../open.ts";
 import { currentPlatform } from "../../platform/current.ts";
+import { inspect } from "../inspect/api.ts";
 import { type LimitsOptions, limits } from "./api.ts";
 
-/** A model that is here (`path`), or one whose shape and file size are known. */
+/** A model that is here (`path`), or one of known shape and file size. */
 export interface FitQuestion {
   path?: string | undefined;
   /** A built-in configuration of limits(): "qwen3-4b". */
@@ -27,17 +27,14 @@ export interface FitQuestion {
 }
 
 export interface FitOptions {
-  /** Overrides for this machine: its measurement, its memory, what earlier runs reached. */
+  /** Overrides for this machine: its measurement, its memory, the speeds of earlier runs. */
   machine?: MachineMeasurement | undefined;
   memoryBytes?: number | undefined;
   freeBytes?: number | undefined;
   speeds?: readonly SpeedRecord[] | undefined;
 }
 
-/**
- * Where the expected fraction of the limit comes from: runs with this type of weights here, any runs here, or other
- * machines.
- */
+/** The origin of the expected fraction of the limit: runs with this type of weights here, any runs here, or other machines. */
 export type ShareBasis = "this type" | "this machine" | "other machines";
 
 export interface ModelFit {
@@ -54,7 +51,7 @@ export interface ModelFit {
   basis: ShareBasis | undefined;
   /** Whether its file has a chat template; undefined: there is no file. */
   hasChatTemplate: boolean | undefined;
-  /** Number of runs whose upper quartile `share` is; 0: it is from other machines. */
+  /** The number of runs with `share` as their upper quartile; 0: it is from other machines. */
   runs: number;
 }
 
@@ -62,13 +59,13 @@ export interface ModelFit {
 const usualContext = 4096;
 /** f16 */
 const usualKvBits = 16;
-/** Speeds are those with this many tokens of text: reading the KV cache takes time, too. */
+/** Speeds hold for this many tokens of text: reading the KV cache takes time, too. */
 const textTokens = 512;
 /** The most memory that the CPU backend can use: 64-bit WebAssembly. */
 const processorBytes = 16 * 2 ** 30;
 /** The fraction of memory that no program can use. */
 const systemShare = 0.1;
-/** docs/performance.md: from 38 to 80 %, depending on threads and type. */
+/** docs/journal/cpu.md: from 38 to 80 %, depending on threads and type. */
 const usualShare = 0.6;
 /** Size of buffers if only the shape of a model is known. */
 const bufferBytes = 100e6;
@@ -193,7 +190,7 @@ async function quietly<T>(work: () => Promise<T>): Promise<T | undefined> {
 
 /** From this size on, models reach about the same fraction of their limit. */
 const largeBytes = 300e6;
-/** Below it, models whose sizes differ by less than this factor are comparable. */
+/** Below it, models with sizes that differ by less than this factor are comparable. */
 const alike = 4;
 
 /**

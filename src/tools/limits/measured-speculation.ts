@@ -1,5 +1,5 @@
-// What batches of a model take on this machine, from its tune file, and what speculation gains by that: the part of a report that
-// src/limits cannot compute from rates. Of the processor only: the times of a GPU's batches are not in its tune file.
+// The times of a model's batches on this machine, from its tune file, and the gain of speculation by them: the part of a report
+// that src/limits cannot compute from rates. Of the processor only: the times of a GPU's batches are not in its tune file.
 
 import type { ModelLocation } from "../../api/api.ts";
 import {
@@ -24,7 +24,7 @@ export interface HereRequest {
   readonly runs: readonly MeasuredGain[];
 }
 
-/** A string: what is missing. */
+/** A string names the missing part. */
 export async function measuredSpeculation({
   model,
   threads,

@@ -4,10 +4,11 @@
 import type { Model, ModelLocation, OpenOptions } from "../../api/api.ts";
 import { SourceError, UsageError } from "../../base/errors.ts";
 import { checkOptionNames, type OptionNames } from "../../base/options.ts";
-import { inspect, open } from "../../open.ts";
+import { open } from "../../open.ts";
 import { currentPlatform } from "../../platform/current.ts";
 import type { OutputFile } from "../../platform/output-file.ts";
 import type { Platform } from "../../platform/platform.ts";
+import { inspect } from "../inspect/api.ts";
 import type { BaseFile, BaseSink } from "./base-file.ts";
 import type { PerplexityOptions, PerplexityResult } from "./perplexity.ts";
 import type { QualityPoint } from "./picture.ts";
@@ -35,8 +36,8 @@ const knownOptions: OptionNames<PerplexityOptions> = {
 };
 
 /**
- * How well a model predicts a text: exp of the mean negative log-probability of its tokens, by llama.cpp's method. The
- * text may be undefined with a base: then it is the one that the base was saved from.
+ * The perplexity of a model on a text: exp of the mean negative log-probability of its tokens, by llama.cpp's method. The text may
+ * be undefined with a base: then it is the one that the base was saved from.
  */
 export async function perplexity(
   model: Model | ModelLocation,
@@ -114,7 +115,7 @@ function isModel(model: Model | ModelLocation): model is Model {
   return typeof model === "object" && "score" in model;
 }
 
-/** Opens a model whose context is one window, for as many sequences as windows are read at once. */
+/** Opens a model with a context of one window, for as many sequences as windows that are computed at once. */
 async function openFor(
   location: ModelLocation,
   base: BaseFile | undefined,

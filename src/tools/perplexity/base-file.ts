@@ -3,7 +3,7 @@
 //
 //   "_logits_"                        8 bytes
 //   window, vocabulary, windows       int32 each
-//   tokens                            int32 [windows, window], as tokenized: without BOS in place of the first
+//   tokens                            int32 [windows, window], as tokenized: without BOS replacing the first
 //   rows                              uint16 [windows, scored, logprobRowLength(vocabulary)]
 //
 // The file does not name its model; only the vocabulary's size and the tokens can be checked.
@@ -33,7 +33,7 @@ export interface BaseFile extends BaseShape {
   close(): Promise<void>;
 }
 
-/** Where a file is written, from start to end. */
+/** The sink that a file is written to, from start to end. */
 export interface BaseSink {
   write(bytes: Uint8Array): Promise<void>;
 }

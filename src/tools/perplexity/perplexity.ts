@@ -1,6 +1,6 @@
-// Perplexity of a model on a text, by llama.cpp's method. The tokens are split into windows. Each window is read from
-// an empty context with BOS in place of its first token (if the model starts texts with one). The tokens of its second
-// half are scored, so that each has at least half a window of context. The rest at the end is not used.
+// Perplexity of a model on a text, by llama.cpp's method. The tokens are split into windows. Each window is read from an empty
+// context with BOS replacing its first token (if the model starts texts with one). The tokens of its second half are scored, so
+// that each has at least half a window of context. The rest at the end is not used.
 //
 // With a base, the tokens are the base's own, and the distributions are compared as well. The composition root
 // (src/tools/perplexity/api.ts) opens models and files.
@@ -32,26 +32,26 @@ export const DEFAULT_WINDOW = 512;
 
 export interface PerplexityOptions {
   /** Tokens of a window (default: 512, or the model's context where that is less; with a base, the base's). */
-  contextSize?: number;
+  contextSize?: number | undefined;
   /** The most windows to read (default: all). */
-  chunks?: number;
+  chunks?: number | undefined;
   /** A file of base distributions, by Lantern or llama.cpp, to compare with on its own text. */
-  base?: ModelLocation;
+  base?: ModelLocation | undefined;
   /** Saves such a file: to a path, atomically, or into any sink for bytes. */
-  saveBase?: string | BaseSink;
+  saveBase?: string | BaseSink | undefined;
   /** Replace an existing file at that path. Files that are read are never replaced. */
-  replace?: boolean;
+  replace?: boolean | undefined;
   /** Recognise special tokens in the text (<|im_end|>), as in a chat; default: they are ordinary text. */
-  parseSpecial?: boolean;
+  parseSpecial?: boolean | undefined;
   /** Windows that are read at the same time (default 1). */
-  parallel?: number;
-  /** How the model is opened, if it is not open yet. */
-  open?: Omit<OpenOptions, "contextSize" | "parallel" | "signal">;
-  signal?: AbortSignal;
+  parallel?: number | undefined;
+  /** The options to open the model with, if it is not open yet. */
+  open?: Omit<OpenOptions, "contextSize" | "parallel" | "signal"> | undefined;
+  signal?: AbortSignal | undefined;
   /** Called when the model is open. */
-  onOpen?: (info: ModelInfo) => void;
+  onOpen?: ((info: ModelInfo) => void) | undefined;
   /** Called after every window. */
-  onProgress?: (progress: PerplexityProgress) => void;
+  onProgress?: ((progress: PerplexityProgress) => void) | undefined;
 }
 
 export interface PerplexityProgress extends RunningPerplexity {
@@ -67,11 +67,11 @@ export interface PerplexityResult {
   contextSize: number;
   windows: number;
   ms: number;
-  /** How the model differs from the base. */
+  /** The differences between the model and the base. */
   base?: BaseComparison;
   /** The size of the vocabulary: the perplexity of a guess that takes all tokens for equally likely. */
   uniform: number;
-  /** What a perplexity clearly beyond that says of the model; absent: it is not. */
+  /** A warning about a perplexity that is clearly beyond that; absent: it is not. */
   warning?: string;
 }
 

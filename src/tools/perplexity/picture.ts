@@ -37,7 +37,7 @@ interface Box {
   readonly bottom: number;
 }
 
-/** The place of a point's label: where its text begins, and its baseline. */
+/** The position of a point's label: the start of its text, and its baseline. */
 export interface PlacedLabel extends Box {
   readonly x: number;
   readonly y: number;
@@ -65,7 +65,7 @@ export function qualityPicture(points: readonly QualityPoint[]): string {
   const dots = points.map((point, i) => {
     const [cx, cy] = at[i]!;
     const { perplexity, error, bytesPerWeight } = point;
-    // No error bars: files on one text share most of their error, so bars would hide what differs.
+    // No error bars: files on one text share most of their error, so bars would hide the difference.
     const spread = error === undefined ? "" : ` ± ${error.toFixed(3)}`;
     const tip = `${point.model} ${point.label}: ${bytesPerWeight.toFixed(3)} bytes per weight, perplexity ${perplexity.toFixed(3)}${spread}`;
     return `<g><title>${escapeText(tip)}</title><circle cx="${px(cx)}" cy="${px(cy)}" r="${radius}" style="fill: ${color(point.model)}"/></g>`;
@@ -187,10 +187,10 @@ const directions: readonly (readonly [number, number])[] = [
   [1, 1],
   [-1, 1],
 ];
-/** How far labels are moved away from their points, at most, in lines of text. */
+/** The farthest that labels are moved away from their points, in lines of text. */
 const mostDistance = 24;
 
-/** A place for each label: the nearest that is free of labels, points and the frame's edges. */
+/** A position for each label: the nearest that is free of labels, points and the frame's edges. */
 export function placeLabels(
   points: readonly (readonly [number, number])[],
   labels: readonly string[],
@@ -204,7 +204,7 @@ export function placeLabels(
     const free = candidates.find(
       (box) => isInside(box) && !taken.some((other) => overlaps(box, other)),
     );
-    // With hundreds of points there may be no place left.
+    // With hundreds of points there may be no free position left.
     const placed = free ?? candidates[0]!;
     taken.push(placed);
     return placed;

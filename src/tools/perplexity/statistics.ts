@@ -12,7 +12,7 @@ export interface Estimate {
   error: number;
 }
 
-/** How a model differs from the base. */
+/** The differences between a model and the base. */
 export interface BaseComparison {
   /** The base's own perplexity on the same tokens. */
   perplexity: Estimate;
@@ -168,7 +168,7 @@ function share(part: number, count: number): Estimate {
   return { value, error: Math.sqrt((value * (1 - value)) / Math.max(1, count - 1)) };
 }
 
-/** Of sorted values, interpolated between two of them. */
+/** A percentile of sorted values, interpolated between two of them. */
 export function percentile(sorted: Float64Array, fraction: number): number {
   const at = fraction * (sorted.length - 1);
   const below = Math.floor(at);

@@ -9,8 +9,8 @@ import type { ByteSink } from "../../formats/gguf/writer.ts";
 import type { ModelFile } from "../../formats/model-file.ts";
 import { openModelFile } from "../../formats/open-model-file.ts";
 import { tokenizerOf } from "../../load/compose.ts";
-import { locate } from "../../load/model-file.ts";
-import { inspect, open } from "../../open.ts";
+import { locate } from "../../load/locate.ts";
+import { open } from "../../open.ts";
 import { currentPlatform } from "../../platform/current.ts";
 import {
   type InputFiles,
@@ -20,6 +20,7 @@ import {
 import type { Platform, SourceSpec } from "../../platform/platform.ts";
 import { recording } from "../../platform/sources/recording.ts";
 import type { AsGguf } from "../convert/as-gguf.ts";
+import { inspect } from "../inspect/api.ts";
 import type { Importance } from "./importance.ts";
 import type { PlannedTensor, TypePattern } from "./plan.ts";
 import type { QuantizedTensor } from "./quantize.ts";
@@ -30,27 +31,27 @@ export type { WrittenType } from "./written.ts";
 
 export interface QuantizeOptions {
   /** Types by name: "attn_v=q8_0". The first pattern found in a tensor's name applies. */
-  tensorTypes?: readonly string[];
+  tensorTypes?: readonly string[] | undefined;
   /** The file of an importance matrix, from imatrix() or llama.cpp. */
-  imatrix?: string;
+  imatrix?: string | undefined;
   /** Default: the machine's cores. */
-  threads?: number;
+  threads?: number | undefined;
   /** Use the same type for every matrix, instead of llama.cpp's mix. */
-  pure?: boolean;
+  pure?: boolean | undefined;
   /** Keep output.weight as it is. */
-  leaveOutput?: boolean;
+  leaveOutput?: boolean | undefined;
   /** Also quantize tensors that are already quantized, which loses quality twice. */
-  allowRequantize?: boolean;
+  allowRequantize?: boolean | undefined;
   /** Measure the error of each tensor. */
-  measure?: boolean;
+  measure?: boolean | undefined;
   /** Replace an existing output. The input is never replaced. */
-  replace?: boolean;
-  /** Only report what would be done: reads only headers, writes nothing. */
-  dryRun?: boolean;
-  signal?: AbortSignal;
-  onProgress?: (progress: QuantizeProgress) => void;
+  replace?: boolean | undefined;
+  /** Only report the plan: reads only headers, writes no file. */
+  dryRun?: boolean | undefined;
+  signal?: AbortSignal | undefined;
+  onProgress?: ((progress: QuantizeProgress) => void) | undefined;
   /** Called with each of QuantizeResult.warnings before anything is written. */
-  onWarning?: (warning: string) => void;
+  onWarning?: ((warning: string) => void) | undefined;
 }
 
 /** `loadedBytes`: bytes read and quantized so far, of all tensors. */
@@ -64,7 +65,7 @@ export interface QuantizeResult {
   tensors: QuantizedTensor[];
   /** Every type that was written, and why where it is not the file's; that with the most bytes first. */
   types: WrittenType[];
-  /** What the file is not, although its type's name says so. */
+  /** The respects in which the file differs from its type's name. */
   warnings: string[];
   /** Total size of all tensors. */
   bytesBefore: number;
@@ -91,18 +92,18 @@ const knownOptions: OptionNames<QuantizeOptions> = {
 
 export interface ImatrixOptions {
   /** Window size in tokens (default: 512, or the model's context if that is less). */
-  contextSize?: number;
+  contextSize?: number | undefined;
   /** The most windows to read (default: all). */
-  chunks?: number;
+  chunks?: number | undefined;
   /** The name of the text, stored in the file. */
-  dataset?: string;
-  /** How the model is opened. */
-  open?: Omit<OpenOptions, "contextSize" | "parallel" | "signal">;
+  dataset?: string | undefined;
+  /** The options to open the model with. */
+  open?: Omit<OpenOptions, "contextSize" | "parallel" | "signal"> | undefined;
   /** Called when the model is open. */
-  onOpen?: (info: ModelInfo) => void;
-  replace?: boolean;
-  signal?: AbortSignal;
-  onProgress?: (progress: { window: number; windows: number }) => void;
+  onOpen?: ((info: ModelInfo) => void) | undefined;
+  replace?: boolean | undefined;
+  signal?: AbortSignal | undefined;
+  onProgress?: ((progress: { window: number; windows: number }) => void) | undefined;
 }
 
 export interface ImatrixResult {
@@ -164,8 +165,10 @@ export async function imatrix(
   });
 }
 
-/** The file types that a model can be quantized to; with `imatrix: false` only those that need no importance matrix. */
-export async function quantizeTypes(options: { imatrix?: boolean } = {}): Promise<string[]> {
+/** The file types that a model can be quantized to; with `imatrix: false` only the ones that need no importance matrix. */
+export async function quantizeTypes(
+  options: { imatrix?: boolean | undefined } = {},
+): Promise<string[]> {
   checkOptionNames("quantizeTypes()", options, { imatrix: true });
   const { fileTypes, needsImportance } = await import("./file-types.ts");
   const without = options.imatrix === false;
@@ -284,7 +287,7 @@ function checkOptions(options: QuantizeOptions): void {
   if (signal?.aborted) throw new AbortedError("quantize", { cause: signal.reason });
 }
 
-/** As it is in GGUF, whatever the format; `read`: which of its files were opened. */
+/** The model as it is in GGUF, from any format; `read`: its files that were opened. */
 async function openAsGguf(
   platform: Platform,
   spec: SourceSpec,

@@ -25,7 +25,7 @@ export interface Chunk {
   readonly measure: boolean;
 }
 
-/** Sums over elements: those of a tensor's chunks add up. */
+/** Sums over elements: the sums of a tensor's chunks add up. */
 export interface ChunkError {
   squaredError: number;
   squares: number;

@@ -8,7 +8,7 @@ import { byName } from "../../base/by-name.ts";
 import { UsageError } from "../../base/errors.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
 
-/** What a tensor is for, as far as mixes depend on it. */
+/** The purpose of a tensor, as far as mixes depend on it. */
 export type Role =
   | "output"
   | "embedding"
@@ -21,12 +21,12 @@ export type Role =
   | "ffnUp"
   | "other";
 
-/** What a mix may depend on. */
+/** The facts that a mix may depend on. */
 export interface MixFacts {
-  /** The index of the tensor among those of its role, and their number; with experts, the index of its layer. */
+  /** The index of the tensor within its role, and the number of these tensors; with experts, the index of its layer. */
   readonly layer: number;
   readonly layers: number;
-  /** The index of the tensor among those of its role, with experts, too. */
+  /** The index of the tensor within its role, with experts, too. */
   readonly counted: number;
   /** Matrices in the tensor: one per expert. */
   readonly matrices: number;
@@ -50,7 +50,7 @@ export interface FileType {
   readonly output?: string;
   /** Whether the mix holds for models with 8 experts and with 80 layers, too, which have rules of their own otherwise. */
   readonly mixIsFinal?: true;
-  /** Why a model may have no tensor of the base type, and what to do then. */
+  /** The reason why a model may have no tensor of the base type, and advice. */
   readonly without?: string;
   /** A tensor type that layers of such a file get only with an importance matrix, where the base type does not say so. */
   readonly needsImportance?: string;
@@ -68,7 +68,7 @@ function isFirst({ layer, layers }: MixFacts, parts: number): boolean {
 
 const moreBits: Choice = (facts) => (getsMoreBits(facts) ? "q6_k" : undefined);
 
-/** The 1- and 2-bit types: `better` for what suffers most. */
+/** The 1- and 2-bit types: `better` for the tensors that suffer most. */
 function lowBits(
   better: string,
   attnOutput?: string,
@@ -88,7 +88,7 @@ function lowBits(
 
 const sharedValues: Choice = ({ sharedHeads }) => (sharedHeads >= 4 ? "q4_k" : undefined);
 
-/** Of the layers between the first and the last eighth. */
+/** Fewer bits for the layers between the first and the last eighth. */
 const fewerBitsBetween: Choice = (facts) =>
   isFirst(facts, 8) || facts.layer >= Math.floor((7 * facts.layers) / 8) ? undefined : "iq3_xxs";
 
@@ -250,7 +250,7 @@ function byRole(choice: Choice): Record<Exclude<Role, "output">, Choice> {
   };
 }
 
-/** Where an architecture's files differ: by the file type's name, then by role. */
+/** The differences of an architecture's files: by the file type's name, then by role. */
 export interface ArchitectureMix {
   /** The type of the output matrix in every file type. */
   readonly output?: string;
@@ -260,7 +260,7 @@ export interface ArchitectureMix {
 const baseType: Choice = () => undefined;
 const expertsOnly: Choice = ({ matrices }) => (matrices > 1 ? undefined : "q8_0");
 
-/** By general.architecture. */
+/** The mixes by general.architecture. */
 export const architectureMixes: Readonly<Record<string, ArchitectureMix>> = byName({
   falcon: {
     output: "q8_0",
@@ -314,7 +314,10 @@ export const special = {
   lastResort: "f16",
 } as const;
 
-/** What llama.cpp takes for a 70B model, by general.architecture: its number of layers, and whether only with shared heads. */
+/**
+ * The models that llama.cpp takes for a 70B model, by general.architecture: the number of layers, and whether only with shared
+ * heads.
+ */
 export const largeModels: Readonly<Record<string, { layers: number; sharedHeads?: true }>> = byName(
   {
     llama: { layers: 80, sharedHeads: true },
@@ -326,7 +329,7 @@ export const largeModels: Readonly<Record<string, { layers: number; sharedHeads?
   },
 );
 
-/** The type of a tensor whose rows are not whole blocks. */
+/** The type of a tensor with rows that are not whole blocks. */
 export const fallbacks: Readonly<Record<string, string>> = byName({
   q2_k: "q4_0",
   q3_k: "q4_0",

@@ -7,7 +7,7 @@ import type { PlannedTensor } from "./plan.ts";
 
 export interface HalfPlan {
   readonly plan: PlannedTensor[];
-  /** What was read to find out. */
+  /** The bytes that were read to find out. */
   readonly scannedBytes: number;
 }
 

@@ -1,6 +1,6 @@
-// Makes an importance matrix: a model reads a text window by window, and the inputs of its matrices are added up. By
-// llama.cpp's method: windows of equal length, each from an empty context with BOS in place of its first token (if the
-// model starts texts with one), all tokens counted, only the matrices of layers.
+// Makes an importance matrix: a model reads a text window by window, and the inputs of its matrices are added up. By llama.cpp's
+// method: windows of equal length, each from an empty context with BOS replacing its first token (if the model starts texts with
+// one), all tokens counted, only the matrices of layers.
 
 import type { Model } from "../../api/api.ts";
 import { UsageError } from "../../base/errors.ts";

@@ -18,7 +18,7 @@ const sumsSuffix = ".in_sum2";
 const countsSuffix = ".counts";
 
 export interface Importance {
-  /** One weight for each column of a matrix of the tensor; undefined: nothing is known. */
+  /** One weight for each column of a matrix of the tensor; undefined: the weights are not known. */
   of(tensor: TensorInfo, matrix: number): Float32Array | undefined;
   /** Metadata about it for a file that was quantized with it. */
   readonly entries: readonly (readonly [string, GgufValue])[] & [string, GgufValue][];
@@ -57,7 +57,7 @@ export async function readImportance(file: ModelFile, path: string): Promise<Imp
     if (sums.length % counts.length !== 0) {
       throw wrong(`${name}${countsSuffix}`, counts.length, `a divisor of ${sums.length} sums`);
     }
-    // A quantizer would find nothing with these: no error is smaller than one that is not a number.
+    // A quantizer would find no result with these: no error is smaller than NaN.
     const odd = sums.find((sum) => !(sum >= 0 && sum < Number.POSITIVE_INFINITY));
     if (odd !== undefined) throw wrong(`${name}${sumsSuffix}`, odd, "numbers from 0 up");
     means.set(name, meansOf(sums, counts));
@@ -120,7 +120,7 @@ function columnsOf(
   const cols = shape.at(-1)!;
   const matrices = shape.slice(0, -2).reduce((a, b) => a * b, 1);
   if (means.length !== cols * matrices) {
-    if (name.includes("token_embd")) return undefined; // if it is also the output matrix, that may be known; otherwise nothing is
+    if (name.includes("token_embd")) return undefined; // if it is also the output matrix, its weights may be known; otherwise they are not
     throw new UsageError(
       `quantize: ${path} has ${means.length} columns for "${name}", which has ${cols * matrices}. The importance matrix was made with another model`,
     );

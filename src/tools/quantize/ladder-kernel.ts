@@ -5,10 +5,10 @@
 // Memory, by the kernel's parameters:
 //   input     values, roots, weights, products: 32 floats each, from the tuple's first on
 //   ladder    (inverse, scale) for each scale
-//   sums      (QX, QQ) for each scale: what the tuple adds to
+//   sums      (QX, QQ) for each scale: the sums that the tuple adds to
 //   out       (point, quads of its list) for each scale
-//   records   by key: how many bytes behind here its record is. A record is quads (i32), then points (i32): the one that is
-//             taken if none of the list is, then those of the list, four a quad; then their values, [quads, width, 4]
+//   records   by key: the distance of its record in bytes. A record is quads (i32), then points (i32): the one that is
+//             taken if none of the list is, then the list's points, four a quad; then their values, [quads, width, 4]
 //   constants see kernelConstants
 //   points    [points, width]: their values, 2 * digit + 1
 
@@ -20,7 +20,7 @@ import { type Floats, Lanes, width as vector } from "./lanes.ts";
 /** Bytes from the values to the roots, and so on. */
 export const inputStride: number = 4 * 32;
 
-/** First the place of each digit in a key, for two vectors; then the order in a list of the first quad's points. */
+/** First the position of each digit in a key, for two vectors; then the order in a list of the first quad's points. */
 export function kernelConstants(width: 4 | 8, bits: number): Int32Array {
   const floats = Float32Array.of(1, 2, 3, 4);
   const places = Array.from({ length: 8 }, (_, i) => (i < width ? 1 << (bits * i) : 0));
@@ -81,7 +81,7 @@ function keyOf(
   return k.op("i32v.sum", [second ? k.op("i32v.add", [first!, second]) : first!]);
 }
 
-/** Four times the place of the best point in a record's list; 0 for the one that is taken if none is. */
+/** Four times the index of the best point in a record's list; 0 for the one that is taken if none is. */
 function bestPlace(
   v: Lanes,
   of: {

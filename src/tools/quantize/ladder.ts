@@ -9,7 +9,7 @@ import { inputStride, kernelConstants, ladderKernel } from "./ladder-kernel.ts";
 
 const pageBytes = 65536;
 
-/** Where things lie in the kernel's memory, in bytes. */
+/** The layout of the kernel's memory, in bytes. */
 const layout = {
   input: 0,
   ladder: 4 * inputStride,
@@ -101,7 +101,7 @@ function compiled(
   return exports[name] as Call;
 }
 
-/** The kernel's records, behind the table of where each key's begins. */
+/** The kernel's records, after the table of each key's offset. */
 function recordsOf({ width, digits, pointOf, lists }: CodebookNeighbours): Int32Array {
   const words: number[] = Array.from(pointOf, () => 0);
   const float = new Float32Array(1);

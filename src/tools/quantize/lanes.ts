@@ -1,5 +1,5 @@
-// Vector arithmetic with short names, on top of a kernel builder, for search-kernels.ts. Every operation rounds
-// separately, as in the plain searches; nothing here may be fused.
+// Vector arithmetic with short names, on top of a kernel builder, for search-kernels.ts. Every operation rounds separately, as in
+// the plain searches; no two may be fused.
 
 import type { KernelBuilder } from "../../kernels/ir/builder.ts";
 import type { Reg } from "../../kernels/ir/kernel.ts";

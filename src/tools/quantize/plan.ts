@@ -45,14 +45,14 @@ export interface PlannedTensor {
   readonly note: string | undefined;
 }
 
-/** What mixes need to know of the model. */
+/** The facts about the model that mixes depend on. */
 interface ModelFacts {
   readonly layers: number;
   readonly sharedHeads: number;
   readonly experts: number;
   readonly isLarge: boolean;
   readonly hasImportance: boolean;
-  /** What its architecture has of its own. */
+  /** The architecture's own mix. */
   readonly own: ArchitectureMix | undefined;
 }
 
@@ -60,7 +60,7 @@ const outputName = "output.weight";
 const embeddingNames: readonly string[] = ["token_embd.weight", "per_layer_token_embd.weight"];
 const valueParts: readonly string[] = ["attn_qkv.weight", "attn_kv_b.weight", "attn_v.weight"];
 
-/** Roles by a part of the name, tested in this order after those above. */
+/** Roles by a part of the name, tested in this order after the ones above. */
 const rolesByPart: readonly (readonly [string, Role])[] = [
   ["attn_k.weight", "attnK"],
   ["attn_q.weight", "attnQ"],
@@ -70,7 +70,7 @@ const rolesByPart: readonly (readonly [string, Role])[] = [
   ["ffn_down", "ffnDown"],
 ];
 
-/** Roles whose mixes ask for the layer. */
+/** Roles with mixes that depend on the layer. */
 const layered: readonly Role[] = ["ffnDown", "ffnGate", "ffnUp"];
 
 export function planTensors(file: ModelFile, options: PlanOptions): PlannedTensor[] {
@@ -89,7 +89,7 @@ export function planTensors(file: ModelFile, options: PlanOptions): PlannedTenso
   return planned;
 }
 
-/** Tensors that nothing is known of, and that their type needs an importance matrix for; llama.cpp refuses the same ones. */
+/** Tensors without known importance and with a type that needs an importance matrix; llama.cpp refuses the same ones. */
 export function lackImportance(
   plan: readonly PlannedTensor[],
   type: FileType,
@@ -176,7 +176,7 @@ class TypeChooser {
     return withWholeBlocks(tensor, dtypeByName(this.#mixed(tensor))!, undefined);
   }
 
-  /** A pattern that matches nothing is a typo, and the file would not be what the user wants. */
+  /** A pattern without a match is a typo, and the file would not be the one that the user wants. */
   checkPatterns(): void {
     const unmet = this.#options.patterns.filter((pattern) => !this.#met.has(pattern));
     if (unmet.length === 0) return;

@@ -43,7 +43,7 @@ export interface QuantizedTensor {
   readonly maxError?: number;
 }
 
-/** Elements of a chunk: large enough that messages cost nothing, small enough that threads end together. */
+/** Elements of a chunk: large enough that messages cost next to nothing, small enough that threads end together. */
 const chunkElems = 1 << 20;
 /** Chunks that are read or computed ahead, per thread. */
 const ahead = 2;
@@ -149,7 +149,7 @@ async function runChunk(task: QuantizeTask, job: ChunkJob): Promise<DoneChunk> {
   return { sourceBytes: job.bytes, result };
 }
 
-/** The model's metadata without what was true only of the old file, plus what is true of the new one. */
+/** The model's metadata without facts that were true only of the old file, plus the facts of the new one. */
 function entries({ file, type, importance }: QuantizeTask): [string, GgufValue][] {
   const { metadata } = file;
   const kept = [...metadata.keys()].filter((key) => !replacedKeys.includes(key));

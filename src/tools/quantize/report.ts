@@ -1,5 +1,5 @@
-// What quantizing costs and gains: a model before and after, side by side. The tokens per second that this machine
-// allows each, and how well each predicts a text. The command line and the web app both show this.
+// The report of quantizing: a model before and after, side by side. It has the tokens per second that this machine allows each, and
+// the perplexity of each on a text. The command line and the web app both show this.
 
 import type { ModelLocation } from "../../api/api.ts";
 import { checkOptionNames, type OptionNames } from "../../base/options.ts";

@@ -335,7 +335,7 @@ export function nonlinearKernel(name: string, quants: NonlinearLookup): Kernel {
   return k.finish();
 }
 
-/** The value of the quant nearest to x: the first quant's, plus what each threshold below x adds. */
+/** The value of the quant nearest to x: the first quant's, plus the addition of each threshold below x. */
 function quantValue(v: Lanes, x: Floats, { values, thresholds }: NonlinearLookup): Floats {
   const { k } = v;
   let sum: Mask = k.op("i32v.const", [], values.at(-1)!);

@@ -202,7 +202,7 @@ class VectorSearch implements BlockSearch {
     return this.#floats[layout.out / 4 + lanes * (set * FOUND.fields + field) + (group % lanes)]!;
   }
 
-  /** Searches those groups again that kernels do not handle. */
+  /** Searches the blocks again that kernels do not handle. */
   #plainly(
     groups: number,
     isLeftOut: (reach: number) => boolean,

@@ -1,5 +1,5 @@
-// What a quantization writes, and why: each type with the tensors that have it for the same reason, and what is to be said before it
-// begins. From the plan alone.
+// The summary of a quantization: each type with the tensors that have it for the same reason, and the warnings before it begins. It
+// is made from the plan alone.
 
 import { dtypeByName } from "../../dtypes/table.ts";
 import { isQuantizable } from "../../formats/quantizable.ts";
@@ -44,7 +44,7 @@ function reasonOf({ tensor, target, note }: PlannedTensor, type: FileType): stri
   return `the mix of ${type.name}`;
 }
 
-/** Where no tensor gets the type that the file is named for. */
+/** Warns if no tensor gets the type that the file is named for. */
 export function planWarnings(plan: readonly PlannedTensor[], type: FileType): string[] {
   const isFloat = dtypeByName(type.base)!.blockElems === 1;
   if (isFloat || plan.some(({ target }) => target.name === type.base)) return [];

@@ -2,7 +2,7 @@
 // which is loaded when it is called. The output is atomic.
 
 import type { ModelLocation, OptLevel } from "../../api/api.ts";
-import { evenRoom } from "../../backends/backend.ts";
+import { evenCapacity } from "../../backends/backend.ts";
 import { AbortedError, ModelError, UsageError } from "../../base/errors.ts";
 import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import { plural } from "../../base/plural.ts";
@@ -21,15 +21,17 @@ import { predictables } from "../../graph/predict.ts";
 import { weightReader } from "../../graph/weight-source.ts";
 import { chooseBackend } from "../../load/choose-backend.ts";
 import { tokenizerOf } from "../../load/compose.ts";
-import { locate } from "../../load/model-file.ts";
+import { locate } from "../../load/locate.ts";
 import { chooseOptLevel } from "../../machine/native.ts";
 import { buildModel } from "../../models/build.ts";
 import { PREDICTOR_TYPE } from "../../models/predictor.ts";
 import { currentPlatform } from "../../platform/current.ts";
 import { writeOutput } from "../../platform/output-file.ts";
 import type { Platform } from "../../platform/platform.ts";
-import type { SparsifiedLayer, SparsifyInput } from "./sparsify.ts";
+import type { OrderedLayer } from "./order.ts";
+import type { NeuronReading, SparsifiedLayer, SparsifyInput } from "./sparsify.ts";
 
+export type { OrderedLayer } from "./order.ts";
 export type { SparsifiedLayer } from "./sparsify.ts";
 
 /** The types that predictors can have. */
@@ -37,24 +39,24 @@ const types: readonly string[] = ["q8_0", "q4_0", "f16"];
 
 export interface SparsifyOptions {
   /** Rows of fc1: a multiple of 32 (default 256). */
-  rank?: number;
+  rank?: number | undefined;
   /** The most tokens of the text that are read (default 2048). */
-  tokens?: number;
+  tokens?: number | undefined;
   /** The part of the open neurons that should be computed, from 0.5 to 1 (default 0.98). */
-  recall?: number;
-  /** Of the predictors' matrices: q8_0 (default), q4_0 or f16. */
-  type?: string;
+  recall?: number | undefined;
+  /** The type of the predictors' matrices: q8_0 (default), q4_0 or f16. */
+  type?: string | undefined;
   /** Default: the machine's cores. */
-  threads?: number;
-  level?: OptLevel;
+  threads?: number | undefined;
+  level?: OptLevel | undefined;
   /** Replace an existing output. */
-  replace?: boolean;
-  signal?: AbortSignal;
-  onProgress?: (progress: SparsifyProgress) => void;
+  replace?: boolean | undefined;
+  signal?: AbortSignal | undefined;
+  onProgress?: ((progress: SparsifyProgress) => void) | undefined;
 }
 
 export interface SparsifyProgress {
-  what: "loading" | "reading" | "fitting";
+  what: "loading" | "reading" | "fitting" | "writing";
   /** From 0 to 1, of this and all that is left. */
   done: number;
 }
@@ -64,6 +66,19 @@ export interface SparsifyResult {
   rank: number;
   tokens: number;
   /** Size of the predictors. */
+  bytes: number;
+  ms: number;
+}
+
+export type OrderOptions = Pick<
+  SparsifyOptions,
+  "tokens" | "threads" | "level" | "replace" | "signal" | "onProgress"
+>;
+
+export interface OrderResult {
+  layers: OrderedLayer[];
+  tokens: number;
+  /** Size of the model that was written. */
   bytes: number;
   ms: number;
 }
@@ -96,14 +111,59 @@ export async function sparsify(
   options: SparsifyOptions = {},
 ): Promise<SparsifyResult> {
   checkOptions(options);
+  return await writing(model, output, options, async (file, sink, platform) => {
+    const { rank = 256 } = options;
+    return await reading(file, text, options, platform, async (read) => {
+      const { sparsifyInto } = await import("./sparsify.ts");
+      const { tokens } = read;
+      const input: SparsifyInput = {
+        ...read,
+        rank,
+        recall: options.recall ?? 0.98,
+        type: dtypeByName(options.type ?? "q8_0")!,
+        sampleBytes: SAMPLE_BYTES,
+        metadata: await metadataOf(file, rank, tokens),
+      };
+      return { layers: await sparsifyInto(sink, input), rank, tokens };
+    });
+  });
+}
+
+/** Writes a model with the neurons first that a text opens most often, for `hotNeurons` of open(). */
+export async function orderNeurons(
+  model: ModelLocation,
+  text: string,
+  output: string | ByteSink,
+  options: OrderOptions = {},
+): Promise<OrderResult> {
+  checkOptions(options);
+  return await writing(model, output, options, async (file, sink, platform) => {
+    if (file.format !== "gguf") {
+      throw new ModelError(
+        `sparsify: ${file.name} is ${file.format}, expected a GGUF file. Convert it first ("lantern convert")`,
+      );
+    }
+    return await reading(file, text, options, platform, async (read) => {
+      const { orderInto } = await import("./order.ts");
+      return { layers: await orderInto(sink, { ...read, file }), tokens: read.tokens };
+    });
+  });
+}
+
+/** Opens the model, and writes the output; with its size and the time that took. */
+async function writing<T extends object>(
+  model: ModelLocation,
+  output: string | ByteSink,
+  { replace = false }: Pick<SparsifyOptions, "replace">,
+  work: (file: ModelFile, sink: ByteSink, platform: Platform) => Promise<T>,
+): Promise<T & { bytes: number; ms: number }> {
   const platform = await currentPlatform();
   const started = platform.now();
   const spec = platform.describeSource(await locate(model, platform));
   const file = await openModelFile(await platform.openModelSource(spec));
   try {
     const inputs = spec.kind === "path" ? [{ path: spec.path, files: [] }] : [];
-    const counted = { bytes: 0 };
-    const { replace = false } = options;
+    let written = 0;
     const result = await writeOutput(
       output,
       platform.createOutputFile,
@@ -111,27 +171,28 @@ export async function sparsify(
       async (sink) => {
         const counting: ByteSink = {
           write: async (bytes) => {
-            counted.bytes += bytes.length;
+            written += bytes.length;
             await sink.write(bytes);
           },
         };
-        return await sparsifyFile(file, text, counting, options, platform);
+        return await work(file, counting, platform);
       },
     );
-    return { ...result, bytes: counted.bytes, ms: platform.now() - started };
+    return { ...result, bytes: written, ms: platform.now() - started };
   } finally {
     await file.close();
   }
 }
 
-async function sparsifyFile(
+/** Loads the model, for a text that is read window by window. */
+async function reading<T>(
   file: ModelFile,
   text: string,
-  sink: ByteSink,
   options: SparsifyOptions,
   platform: Platform,
-): Promise<Pick<SparsifyResult, "layers" | "rank" | "tokens">> {
-  const { rank = 256, signal, onProgress } = options;
+  work: (read: NeuronReading & { readonly tokens: number }) => Promise<T>,
+): Promise<T> {
+  const { signal, onProgress } = options;
   const { config, graph } = buildModel(file);
   const places = predictables(graph).flatMap((place) => {
     const layer = /^blk\.(\d+)\./.exec(place.tensor)?.[1];
@@ -139,7 +200,7 @@ async function sparsifyFile(
   });
   if (places.length === 0) {
     throw new ModelError(
-      `sparsify: no feed-forward network of ${file.name} has a ReLU, so that no neuron is zero. Predictors are of use for models with ReLU only (docs/sparse.md)`,
+      `sparsify: no feed-forward network of ${file.name} has a ReLU, so that no neuron is zero: this is of use for models with ReLU only (docs/use/sparse.md)`,
     );
   }
   if (graph.states.some(({ kind }) => kind !== "kv")) {
@@ -150,7 +211,7 @@ async function sparsifyFile(
   const plan = makePlan(graph, { maxTokens: BATCH, maxOutputs: BATCH });
   const kvType = kvDTypeOf("f16");
   const blocks = Math.ceil(Math.max(...windows.map(({ length }) => length)) / KV_BLOCK_TOKENS);
-  const kv = evenRoom(blocks, kvType, kvGroups(graph).length);
+  const kv = evenCapacity(blocks, kvType, kvGroups(graph).length);
   const request = {
     ...(await chooseOptLevel({ level: options.level }, platform)),
     threads: options.threads ?? platform.cores,
@@ -179,24 +240,18 @@ async function sparsifyFile(
       await backend.upload(weight, weightReader(weight, readTensor));
       onProgress?.({ what: "loading", done: (LOADING * i) / graph.weights.length });
     }
-    const { sparsifyInto } = await import("./sparsify.ts");
-    const input: SparsifyInput = {
+    return await work({
       backend,
       plan,
       places,
       windows,
-      rank,
-      recall: options.recall ?? 0.98,
-      type: dtypeByName(options.type ?? "q8_0")!,
-      sampleBytes: SAMPLE_BYTES,
-      metadata: await metadataOf(file, rank, tokens),
+      tokens,
       readWeight: ({ node }) => weightReader(node.weight, readTensor),
-      breathe: () => platform.breathe(),
+      yieldThread: () => platform.yieldThread(),
       signal,
       progress: (what, done, total) =>
         onProgress?.({ what, done: LOADING + ((1 - LOADING) * done) / total }),
-    };
-    return { layers: await sparsifyInto(sink, input), rank, tokens };
+    });
   } finally {
     backend.dispose();
     await backend.ended?.();
@@ -218,7 +273,7 @@ async function metadataOf(
   ];
 }
 
-/** The tokens of the text in windows, each with BOS in place of its first where the model begins texts with one. */
+/** The tokens of the text in windows, each with BOS replacing its first token if the model begins texts with one. */
 async function windowsOf(
   file: ModelFile,
   text: string,

@@ -1,6 +1,7 @@
-// Fits the predictor of a layer (docs/sparse.md) to samples: what the network read, and the values that open its neurons.
+// Fits the predictor of a layer (docs/use/sparse.md) to samples: the inputs of the network, and the values that open its neurons.
 //
-//   fc1   pairs of opposite directions a and -a, so that relu(a x) - relu(-a x) = a x: those along which the gates W x vary most, found
+//   fc1   pairs of opposite directions a and -a, so that relu(a x) - relu(-a x) = a x: the directions along which the gates W x vary
+// most, found
 //         by an iteration of random directions
 //   fc2   least squares from relu(fc1 x) to the gates, each divided by its deviation
 //   bias  the constant of the least squares, moved so that the wanted part of open neurons is found among tokens that were not fitted
@@ -24,7 +25,7 @@ export interface LayerSamples {
   readonly x: Matrix;
   /** Neurons open where these are above zero: [tokens, neurons] */
   readonly gates: Matrix;
-  /** What makes gates of x: [neurons, inputs] */
+  /** The matrix that makes gates of x: [neurons, inputs] */
   readonly weight: Matrix;
 }
 
@@ -33,7 +34,7 @@ export interface FitOptions {
   readonly rank: number;
   /** The part of open neurons that should be found. */
   readonly recall: number;
-  /** Of fc1 and fc2. */
+  /** The type of fc1 and fc2. */
   readonly type: DType;
   /** Awaited now and then: lets other work run, and throws where the work should stop. */
   pause(): Promise<void>;
@@ -46,22 +47,22 @@ export interface FittedLayer {
   readonly quality: PredictorQuality;
 }
 
-/** Of tokens that neither fc1, fc2 nor the bias has seen. Parts of 1. */
+/** The quality on tokens that neither fc1, fc2 nor the bias has seen. Parts of 1. */
 export interface PredictorQuality {
   /** Neurons that are open. */
   readonly open: number;
   /** Neurons that are computed. */
   readonly computed: number;
-  /** Of those that are open, those that are computed. */
+  /** The fraction of open neurons that are computed. */
   readonly recall: number;
-  /** Of those that are computed, those that are open. */
+  /** The fraction of computed neurons that are open. */
   readonly precision: number;
 }
 
 /** Tokens that fc1 and fc2 are fitted to, and the bias; the rest measures. */
 const [FITTED, CALIBRATED] = [0.8, 0.9];
 
-/** What is added to squares, relative to their mean: samples are few. */
+/** The addition to squares, relative to their mean: samples are few. */
 const RIDGE = 1e-4;
 
 /** The fewest tokens of which each part has some. */
@@ -154,7 +155,7 @@ async function scoresOf(
   return scores;
 }
 
-/** The score that so many scores of open neurons are above. */
+/** The score that the wanted fraction of open neurons is above. */
 function threshold(scores: Matrix, gates: Matrix, recall: number): number {
   const open = scores.data.filter((_, i) => gates.data[i]! > 0).sort();
   if (open.length === 0) return 0;
@@ -180,7 +181,7 @@ function qualityOf(scores: Matrix, gates: Matrix): PredictorQuality {
   };
 }
 
-/** A matrix in a type, and what that type holds of it. */
+/** A matrix in a type, and its values as that type holds them. */
 function stored({ rows, cols, data }: Matrix, type: DType): { bytes: Uint8Array; values: Matrix } {
   const bytes = new Uint8Array(bytesFor(type, data.length));
   const blocks = data.length / type.blockElems;

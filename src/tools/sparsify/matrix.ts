@@ -84,7 +84,7 @@ function addFour(to: Float32Array, a: Matrix, i: number, b: Matrix, k: number): 
   }
 }
 
-/** Makes the rows orthogonal and of length 1, in place; rows that depend on those before become zero. */
+/** Makes the rows orthogonal and of length 1, in place; rows that depend on earlier ones become zero. */
 export function orthonormalise({ rows, cols, data }: Matrix): void {
   for (let i = 0; i < rows; i++) {
     const own = data.subarray(i * cols, (i + 1) * cols);

@@ -1,6 +1,5 @@
-// Makes predictors for a model (docs/sparse.md): reads a text window by window, keeps what the networks read and which of their neurons
-// open, and fits a predictor for each layer (fit.ts). Samples of some layers at a time are in memory; the text is read again for the
-// next ones.
+// Makes predictors for a model (docs/use/sparse.md): reads a text window by window, keeps the networks' inputs and the neurons that open,
+// and fits a predictor for each layer (fit.ts). Samples of some layers at a time are in memory; the text is read again for the next ones.
 
 import type { Backend } from "../../backends/backend.ts";
 import { AbortedError } from "../../base/errors.ts";
@@ -13,36 +12,41 @@ import {
   writeGguf,
 } from "../../formats/gguf/writer.ts";
 import { Batch, KV_BLOCK_TOKENS } from "../../graph/batch.ts";
+import type { Value } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import type { Predictable } from "../../graph/predict.ts";
 import type { ReadWeight } from "../../graph/weight-source.ts";
 import { type FittedLayer, fitLayer, type LayerSamples, type PredictorQuality } from "./fit.ts";
 import { type Matrix, zeros } from "./matrix.ts";
 
-export interface SparsifyInput {
+/** A model that is loaded, and a text for it. */
+export interface NeuronReading {
   readonly backend: Backend;
   readonly plan: Plan;
-  /** The networks that get a predictor, and the numbers of their layers. */
+  /** The values that open the neurons of a network, and the numbers of the layers. */
   readonly places: readonly (Predictable & { readonly layer: number })[];
   /** Windows of tokens, each read from an empty context. */
   readonly windows: readonly (readonly number[])[];
+  readWeight(place: Predictable): ReadWeight;
+  yieldThread(): Promise<void>;
+  readonly signal: AbortSignal | undefined;
+  progress(what: "reading" | "fitting" | "writing", done: number, total: number): void;
+}
+
+export interface SparsifyInput extends NeuronReading {
   readonly rank: number;
   readonly recall: number;
   readonly type: DType;
   /** Bytes of samples in memory at a time, where one layer's do not take more. */
   readonly sampleBytes: number;
   readonly metadata: readonly (readonly [string, GgufValue])[];
-  readWeight(place: Predictable): ReadWeight;
-  breathe(): Promise<void>;
-  readonly signal: AbortSignal | undefined;
-  progress(what: "reading" | "fitting", done: number, total: number): void;
 }
 
 export interface SparsifiedLayer extends PredictorQuality {
   readonly layer: number;
 }
 
-/** What is computed of tokens, in units of a layer's fit: for the progress. */
+/** The cost of computing tokens, in units of a layer's fit: for the progress. */
 const UNITS = 1000;
 
 export async function sparsifyInto(
@@ -52,16 +56,11 @@ export async function sparsifyInto(
   const { places } = input;
   const groups = groupsOf(input);
   const fitted = new Map<number, FittedLayer>();
-  const pause = async () => {
-    await input.breathe();
-    if (input.signal?.aborted) {
-      throw new AbortedError("sparsify", { cause: input.signal.reason });
-    }
-  };
+  const pause = () => pausing(input);
   const total = (groups.length + places.length) * UNITS;
   let done = 0;
   for (const group of groups) {
-    const samples = await samplesOf(input, group, pause, (part) =>
+    const samples = await samplesOf(input, group, (part) =>
       input.progress("reading", done + part * UNITS, total),
     );
     done += UNITS;
@@ -83,9 +82,14 @@ export async function sparsifyInto(
   return places.map(({ layer }) => ({ layer, ...fitted.get(layer)!.quality }));
 }
 
-type Place = SparsifyInput["places"][number];
+type Place = NeuronReading["places"][number];
 
-/** The layers whose samples are in memory together. */
+export async function pausing({ yieldThread, signal }: NeuronReading): Promise<void> {
+  await yieldThread();
+  if (signal?.aborted) throw new AbortedError("sparsify", { cause: signal.reason });
+}
+
+/** The layers with samples in memory together. */
 function groupsOf({ places, windows, sampleBytes }: SparsifyInput): Place[][] {
   const tokens = windows.reduce((sum, { length }) => sum + length, 0);
   const groups: Place[][] = [];
@@ -103,14 +107,14 @@ function groupsOf({ places, windows, sampleBytes }: SparsifyInput): Place[][] {
 }
 
 async function samplesOf(
-  { backend, plan, windows }: SparsifyInput,
+  input: SparsifyInput,
   group: readonly Place[],
-  pause: () => Promise<void>,
   progress: (part: number) => void,
 ): Promise<Map<Place, Omit<LayerSamples, "weight">>> {
+  const { windows } = input;
   const tokens = windows.reduce((sum, { length }) => sum + length, 0);
   const samples = new Map<Place, Omit<LayerSamples, "weight">>();
-  /** Where the rows of a value go. */
+  /** The matrices that the rows of a value go to. */
   const wanted = new Map<number, Matrix[]>();
   for (const place of group) {
     const { x, out } = place.node;
@@ -119,6 +123,21 @@ async function samplesOf(
     wanted.set(x.id, [...(wanted.get(x.id) ?? []), own.x]);
     wanted.set(out.id, [own.gates]);
   }
+  await readText(input, ({ id, cols }, data, rows, done) => {
+    for (const matrix of wanted.get(id) ?? []) {
+      matrix.data.set(data.subarray(0, rows * cols), done * cols);
+    }
+    progress((done + rows) / tokens);
+  });
+  return samples;
+}
+
+/** Shows the values of every batch of the text, with its number of tokens and the number of tokens before it. */
+export async function readText(
+  input: NeuronReading,
+  see: (value: Value, data: Float32Array, rows: number, done: number) => void,
+): Promise<void> {
+  const { backend, plan, windows } = input;
   const { maxTokens } = plan.limits;
   const batch = new Batch(plan.limits);
   batch.wantsLogits = false;
@@ -129,22 +148,14 @@ async function samplesOf(
   let done = 0;
   for (const window of windows) {
     for (let from = 0; from < window.length; from += maxTokens) {
-      await pause();
+      await pausing(input);
       batch.clear();
       const part = window.slice(from, from + maxTokens);
       for (const [i, token] of part.entries()) batch.add(token, from + i, sequence, true);
-      await backend.run(batch, {
-        tap: ({ id, cols }, data) => {
-          for (const matrix of wanted.get(id) ?? []) {
-            matrix.data.set(data.subarray(0, part.length * cols), done * cols);
-          }
-        },
-      });
+      await backend.run(batch, { tap: (value, data) => see(value, data, part.length, done) });
       done += part.length;
-      progress(done / tokens);
     }
   }
-  return samples;
 }
 
 /** The weight of the gates, as floats. */

@@ -8,6 +8,7 @@ import type { Verification } from "./verify.ts";
 export type { VerifyOptions } from "./options.ts";
 export type {
   BackendVerification,
+  ChainedVerdict,
   Difference,
   LogitsDifference,
   OpDifference,

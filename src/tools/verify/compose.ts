@@ -2,7 +2,7 @@
 // the tool.
 
 import type { ModelLocation } from "../../api/api.ts";
-import { evenRoom } from "../../backends/backend.ts";
+import { evenCapacity } from "../../backends/backend.ts";
 import { allBackends, type BackendRequest } from "../../backends/table.ts";
 import { findGpu } from "../../backends/webgpu/device.ts";
 import { UsageError } from "../../base/errors.ts";
@@ -21,7 +21,7 @@ import { makePlan } from "../../graph/plan.ts";
 import { weightReader } from "../../graph/weight-source.ts";
 import { type BackendChoice, chooseBackend } from "../../load/choose-backend.ts";
 import { tokenizerOf } from "../../load/compose.ts";
-import { locate } from "../../load/model-file.ts";
+import { locate } from "../../load/locate.ts";
 import { chooseOptLevel } from "../../machine/native.ts";
 import { buildModel } from "../../models/build.ts";
 import { currentPlatform } from "../../platform/current.ts";
@@ -70,7 +70,7 @@ export async function verifyModel(
   }
 }
 
-/** The file with its weights in the wanted type, and what is to be said of that. */
+/** The file with its weights in the wanted type, and the warnings about that. */
 async function held(
   file: ModelFile,
   { weights, signal, onProgress }: VerifyOptions,
@@ -92,11 +92,11 @@ async function verifyFile(
   const kvType = kvDTypeOf(options.kvType ?? "f32");
   checkShape(options, config.layers, graph, kvType);
   const tokens = promptTokens(file, options);
-  // Where tokens attend in both directions, a text is one batch.
+  // If tokens attend in both directions, a text is one batch.
   const batches = isBidirectional(graph) ? [tokens.length] : batchesOf(tokens.length);
   const most = Math.max(...batches);
   const plan = makePlan(graph, { maxTokens: most, maxOutputs: most });
-  const kv = evenRoom(blocksFor(tokens.length), kvType, kvGroups(graph).length);
+  const kv = evenCapacity(blocksFor(tokens.length), kvType, kvGroups(graph).length);
   const bytesPerToken = kvTokenBytes(graph, kvType); // windows are not made use of here
   const request: BackendRequest = {
     ...(await chooseOptLevel({ level: options.level }, platform)),
@@ -132,8 +132,8 @@ async function verifyFile(
       name,
       create: () => make({ backend: name, gpuLayers: usesGpu(name) ? options.gpuLayers : 0 }),
     })),
-    breathe: async () => {
-      await platform.breathe();
+    yieldThread: async () => {
+      await platform.yieldThread();
       checkSignal(options.signal);
     },
     progress: options.onProgress ?? (() => {}),

@@ -1,8 +1,8 @@
 // The distance of a backend's values from the reference's: the largest differences of each named value, collected over
 // batches and summarized by op. Pure arithmetic on values from a tap.
 //
-// A difference is relative to the largest value of its row. Relative to the value itself it would mean nothing where
-// sums cancel, which happens in every row.
+// A difference is relative to the largest value of its row. Relative to the value itself it would be meaningless where sums cancel,
+// which happens in every row.
 
 import type { GraphNode } from "../../graph/graph.ts";
 
@@ -12,7 +12,7 @@ export interface Difference {
   readonly absolute: number;
   /** Relative to the largest value of the row. */
   readonly relative: number;
-  /** Where the relative difference is largest. */
+  /** The position of the largest relative difference. */
   readonly batch: number;
   readonly row: number;
   readonly column: number;
@@ -36,7 +36,7 @@ export interface OpDifference {
   readonly values: number;
   readonly absolute: number;
   readonly relative: number;
-  /** The value whose relative difference is largest. */
+  /** The value with the largest relative difference. */
   readonly worst: string;
   readonly chainedRelative: number;
 }
@@ -83,7 +83,7 @@ export function larger(a: Difference, b: Difference): Difference {
   return { ...most, absolute: Math.max(a.absolute, b.absolute) };
 }
 
-/** By op, in the order in which ops first appear. */
+/** The differences by op, in the order in which ops first appear. */
 export function byOp(values: readonly ValueDifference[]): OpDifference[] {
   const groups = Map.groupBy(values, ({ op }) => op);
   return [...groups].map(([op, group]) => {
@@ -99,7 +99,7 @@ export function byOp(values: readonly ValueDifference[]): OpDifference[] {
   });
 }
 
-/** The nodes whose values are compared: of the requested layers, and all outside layers. */
+/** The nodes with compared values: of the requested layers, and all outside layers. */
 export function comparedNodes(
   nodes: readonly GraphNode[],
   layerStarts: readonly number[],

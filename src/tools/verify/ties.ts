@@ -33,7 +33,7 @@ export function roundedTypes(
   return found;
 }
 
-/** The values, with those nearly halfway between two quants moved onto one. */
+/** The values, with the ones nearly halfway between two quants moved onto one. */
 export function withoutTies(values: Float32Array, type: DType): Float32Array {
   const { blockElems } = type;
   const here = rounded(values, type);

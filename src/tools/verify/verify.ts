@@ -1,14 +1,14 @@
-// Checks on a real model that a backend computes what the reference computes: the same batches on both, every named
-// value compared. The backend runs three times:
+// Checks on a real model that a backend computes the same as the reference: the same batches on both, every named value compared. The
+// backend runs three times:
 //
 //   op by op     every op gets the reference's own inputs, so that a wrong op shows by itself and rounding does not
 //                accumulate (and no input is halfway between two quants of the type it is rounded to: ties.ts);
 //   chained      every op gets the backend's earlier results, as in use, one op after the other;
 //   as in use    without a tap, so that fused kernels and threads run as they normally do.
 //
-// The first run decides, by the tolerance. The last must not be far off either: where activations are rounded to few
-// bits, a last bit may lead to the neighbouring quant, and that moves logits by percents, but no further (`rounding`
-// shows how far: the reference with every value changed in its last bits).
+// Each run has a verdict and a tolerance of its own. Op by op it is the requested one. In the other two, where activations are rounded
+// to few bits, a last bit may lead to the neighbouring quant, and that moves values by percents, but no further (`rounding` shows how
+// far: the reference with every value changed in its last bits).
 
 import type {
   Backend,
@@ -46,6 +46,20 @@ export interface LogitsDifference {
   readonly largestLostLead: number;
 }
 
+/** The verdict of the chained run, in which rounding accumulates. */
+export interface ChainedVerdict {
+  /** The allowed error of a value, relative to its row: in a model that rounds activations more than op by op. */
+  readonly tolerance: number;
+  /** The value that is furthest off; undefined: none was compared. */
+  readonly largest: ValueDifference | undefined;
+  /** A value may be off this many times as far as rounding alone moves it, too. */
+  readonly roundings: number;
+  /** Values beyond the tolerance that are allowed for that. */
+  readonly allowed: number;
+  /** The first in the order of the graph that is not. */
+  readonly firstBeyond: ValueDifference | undefined;
+}
+
 export interface BackendVerification {
   readonly name: string;
   readonly passed: boolean;
@@ -53,11 +67,10 @@ export interface BackendVerification {
   readonly ops: readonly OpDifference[];
   /** The first value in the order of the graph that exceeds the tolerance, op by op. */
   readonly firstBeyond: ValueDifference | undefined;
-  /** The same for the chained run: accumulated rounding, if firstBeyond is undefined. */
-  readonly firstDrifted: ValueDifference | undefined;
-  /** How many values were computed on matrix units, from half floats, and how far these may be off. */
+  readonly chained: ChainedVerdict;
+  /** The number of values that were computed on matrix units, from half floats, and their allowed error. */
   readonly halves: { readonly values: number; readonly tolerance: number };
-  readonly logits: LogitsDifference;
+  readonly logits: LogitsDifference & { readonly tolerance: number };
 }
 
 export interface Verification {
@@ -65,7 +78,7 @@ export interface Verification {
   /** Tokens of each batch. */
   readonly batches: readonly number[];
   readonly tolerance: number;
-  /** No activation and no key is rounded: chained values must be within the tolerance as well. */
+  /** No activation and no key is rounded: chained values and logits must be within the tolerance as well. */
   readonly isExact: boolean;
   /** The effect of rounding alone on the logits. */
   readonly rounding: LogitsDifference;
@@ -88,11 +101,11 @@ export interface VerifyInput {
   reference(): Promise<Backend>;
   readonly backends: readonly { name: string; create(): Promise<Backend> }[];
   /** Lets other work run; throws if it was aborted. */
-  breathe(): Promise<void>;
+  yieldThread(): Promise<void>;
   progress(now: string, done: number, total: number): void;
 }
 
-/** By value id, for each batch. */
+/** The values by value id, for each batch. */
 type Seen = Map<number, Float32Array>[];
 
 export async function verifyBackends(input: VerifyInput): Promise<Verification> {
@@ -146,7 +159,7 @@ async function seenOn(
   return { made, read };
 }
 
-/** How far logits and values move if every value is changed in its last bits: the worst of some runs. */
+/** The movement of logits and values if every value is changed in its last bits: the worst of some runs. */
 async function roundingOf(
   reference: Backend,
   { plain, expected }: Pick<ReferenceValues, "plain" | "expected">,
@@ -155,7 +168,7 @@ async function roundingOf(
 ): Promise<{ rounding: LogitsDifference; noise: ReadonlyMap<number, Difference> }> {
   const noise = new Noise();
   const moves = new Map<number, Difference>();
-  // The first half of a route's row are ids of experts, and what top_k finds are positions: these have no last bits.
+  // The first half of a route's row are ids of experts, and the results of top_k are positions: these have no last bits.
   const { nodes } = input.plan.graph;
   const idsOf = (kind: string) =>
     new Set(nodes.filter(({ op }) => op === kind).map(({ out }) => out?.id));
@@ -198,13 +211,13 @@ function comparedWith(
   };
 }
 
-/** How far a value may be off that was computed on matrix units: both operands are rounded to half floats, each by up to 5e-4. */
+/** The allowed error of a value that was computed on matrix units: both operands are rounded to half floats, each by up to 5e-4. */
 const HALVES_TOLERANCE = 2e-3;
 
 /** Whether an activation moves to its other neighbour is random, so several runs are made. */
 const NOISY_RUNS = 3;
 
-/** How far logits may be off, relative to the largest, if activations are rounded. */
+/** The allowed error of chained values and logits, relative to the largest of their row, if activations are rounded. */
 const ROUNDED_TOLERANCE = 0.1;
 
 interface ReferenceValues {
@@ -213,12 +226,12 @@ interface ReferenceValues {
   readonly settled: { readonly made: Seen; readonly read: Seen };
   /** The logits of each token. */
   readonly expected: readonly Float32Array[];
-  /** How far each value moves by rounding alone. */
+  /** The movement of each value by rounding alone. */
   readonly noise: ReadonlyMap<number, Difference>;
 }
 
-/** A backend may drift this many times as far as rounding alone moves a value: where sums cancel, that is far. */
-const DRIFT = 8;
+/** A chained value may be off this many times as far as rounding alone moves it: where sums cancel, that is far. */
+const ROUNDINGS = 8;
 
 async function verifyOne(
   backend: Backend,
@@ -248,24 +261,42 @@ async function verifyOne(
   const values = nodes.flatMap((node) => valueDifference(node, alone, chained));
   const wrong = nodes.find(({ out }) => out && beyond.has(out.id));
   const firstBeyond = wrong && valueDifference(wrong, alone, chained)[0];
-  const drifted = nodes.find(({ out }) => {
-    const found = out && alone.has(out.id) ? chained.get(out.id) : undefined;
-    const moved = (out && noise.get(out.id)?.relative) ?? 0;
-    return found && !(found.relative <= Math.max(input.tolerance, DRIFT * moved));
-  });
-  const firstDrifted = drifted && valueDifference(drifted, alone, chained)[0];
+  const tolerance = isExact(input) ? input.tolerance : Math.max(input.tolerance, ROUNDED_TOLERANCE);
+  const verdict = chainedVerdict(values, tolerance, (id) => noise.get(id)?.relative ?? 0, nodes);
   const whole = logitsDifference(logits, expected, input);
-  const exact = isExact(input);
-  const isNear = whole.relative <= (exact ? input.tolerance : ROUNDED_TOLERANCE);
   return {
     name: backend.name,
-    passed: !firstBeyond && isNear && !(exact && firstDrifted),
+    passed: !firstBeyond && !verdict.firstBeyond && whole.relative <= tolerance,
     values,
     ops: byOp(values),
     firstBeyond,
-    firstDrifted,
+    chained: verdict,
     halves: { values: halves.size, tolerance: halvesTolerance },
-    logits: whole,
+    logits: { ...whole, tolerance },
+  };
+}
+
+/** `rounding`: the movement of a value by it alone. */
+function chainedVerdict(
+  values: readonly ValueDifference[],
+  tolerance: number,
+  rounding: (id: number) => number,
+  nodes: readonly GraphNode[],
+): ChainedVerdict {
+  const ids = new Map(nodes.flatMap(({ out }) => (out ? [[out.name, out.id] as const] : [])));
+  const beyond = values.filter(({ chained }) => !(chained.relative <= tolerance));
+  const wrong = beyond.filter(
+    ({ name, chained }) => !(chained.relative <= ROUNDINGS * rounding(ids.get(name)!)),
+  );
+  return {
+    tolerance,
+    largest: values.reduce<ValueDifference | undefined>(
+      (most, one) => (most && most.chained.relative >= one.chained.relative ? most : one),
+      undefined,
+    ),
+    roundings: ROUNDINGS,
+    allowed: beyond.length - wrong.length,
+    firstBeyond: wrong[0],
   };
 }
 
@@ -287,7 +318,7 @@ function isExact({ plan, kv }: VerifyInput): boolean {
 /** Runs all batches from an empty cache; returns the logits of every token, one array each. */
 async function runBatches(
   backend: Backend,
-  { plan, tokens, batches, kv, breathe }: VerifyInput,
+  { plan, tokens, batches, kv, yieldThread }: VerifyInput,
   watch: Watch,
   optionsOf: (batch: number) => RunOptions,
 ): Promise<Float32Array[]> {
@@ -298,7 +329,7 @@ async function runBatches(
   const logits: Float32Array[] = [];
   let position = 0;
   for (const [number, count] of batches.entries()) {
-    await breathe();
+    await yieldThread();
     batch.clear();
     for (let i = 0; i < count; i++) batch.add(tokens[position]!, position++, table, true);
     await backend.run(batch, optionsOf(number));
@@ -313,7 +344,7 @@ async function runBatches(
   return logits;
 }
 
-/** What a model is for: logits, or of an encoder the hidden states. */
+/** The purpose of a model: logits, or of an encoder the hidden states. */
 function lastOutput({ outputs }: Graph): "logits" | "hidden" {
   return outputs.logits ? "logits" : "hidden";
 }
@@ -372,14 +403,14 @@ class Noise {
 async function loaded(
   backend: Backend,
   name: string,
-  { plan, kv, readWeight, breathe }: VerifyInput,
+  { plan, kv, readWeight, yieldThread }: VerifyInput,
   watch: Watch,
 ): Promise<Backend> {
   watch.begin(name);
   try {
     await backend.prepare(plan, kv);
     for (const weight of plan.graph.weights) {
-      await breathe();
+      await yieldThread();
       await backend.upload(weight, readWeight(weight));
     }
     return backend;
@@ -410,7 +441,7 @@ function progressOf({ tokens, backends, progress }: VerifyInput): Watch {
   };
 }
 
-/** For composition roots: the blocks that so many tokens take. */
+/** For composition roots: the number of blocks for this many tokens. */
 export function blocksFor(tokens: number): number {
   return Math.ceil(tokens / KV_BLOCK_TOKENS);
 }

@@ -1,10 +1,11 @@
 // The text that is being typed, key by key.
+// Held against: texts and cursors written here.
 
 import { describe, expect, test } from "vitest";
-import { Editor, type EditorOptions } from "../../../src/cli/editor/editor.ts";
-import { asMessage, goesOn } from "../../../src/cli/editor/message.ts";
-import { Recall } from "../../../src/cli/editor/recall.ts";
-import { EditorView } from "../../../src/cli/editor/view.ts";
+import { Editor, type EditorOptions } from "../../../apps/cli/editor/editor.ts";
+import { asMessage, goesOn } from "../../../apps/cli/editor/message.ts";
+import { Recall } from "../../../apps/cli/editor/recall.ts";
+import { EditorView } from "../../../apps/cli/editor/view.ts";
 
 /** "some text<left><ctrl-w>": types it; the text with | at the cursor, or what a key asked for. */
 function typed(keys: string, options: EditorOptions = {}, columns = 80): string {

@@ -1,9 +1,10 @@
 // The messages of a chat from an emulated terminal: what is sent, what is asked, and what is typed meanwhile.
+// Held against: an emulated terminal's screen.
 
 import { describe, expect, test } from "vitest";
-import { type ChatInput, EditedInput, LineInput } from "../../../src/cli/editor/input.ts";
-import { Recall } from "../../../src/cli/editor/recall.ts";
-import { palette } from "../../../src/cli/text.ts";
+import { type ChatInput, EditedInput, LineInput } from "../../../apps/cli/editor/input.ts";
+import { Recall } from "../../../apps/cli/editor/recall.ts";
+import { palette } from "../../../apps/cli/text.ts";
 import { interrupted } from "../../../src/platform/node-cli.ts";
 import type { RawListener, RawTerminal } from "../../../src/platform/node-raw-terminal.ts";
 import { TerminalEmulator } from "../../support/terminal-emulator.ts";

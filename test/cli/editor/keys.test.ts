@@ -1,7 +1,8 @@
 // Keys and pasted text from what terminals send.
+// Held against: the bytes that terminals send.
 
 import { describe, expect, test } from "vitest";
-import { type InputEvent, KeyDecoder } from "../../../src/cli/editor/keys.ts";
+import { type InputEvent, KeyDecoder } from "../../../apps/cli/editor/keys.ts";
 import { Random } from "../../support/random.ts";
 
 /** Events as short texts: letters, <key>, [pasted]. */

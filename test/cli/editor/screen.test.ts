@@ -1,11 +1,12 @@
 // Text on a terminal: wrapped between words, by the widths of its characters, and laid out anew when the terminal is resized.
+// Held against: screens written here.
 
 import { describe, expect, test } from "vitest";
-import { Editor } from "../../../src/cli/editor/editor.ts";
-import { Screen } from "../../../src/cli/editor/screen.ts";
-import { EditorView } from "../../../src/cli/editor/view.ts";
-import { cellsOf } from "../../../src/cli/editor/widths.ts";
-import { wrapLine } from "../../../src/cli/editor/wrap.ts";
+import { Editor } from "../../../apps/cli/editor/editor.ts";
+import { Screen } from "../../../apps/cli/editor/screen.ts";
+import { EditorView } from "../../../apps/cli/editor/view.ts";
+import { cellsOf } from "../../../apps/cli/editor/widths.ts";
+import { wrapLine } from "../../../apps/cli/editor/wrap.ts";
 import { Random } from "../../support/random.ts";
 import { TerminalEmulator } from "../../support/terminal-emulator.ts";
 

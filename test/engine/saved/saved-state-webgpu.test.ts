@@ -12,7 +12,7 @@ import { describeGpu, gpuBackend } from "../../support/gpu.ts";
 import { mixedName } from "../../support/mixed-arch.ts";
 import { type TinyOptions, tinyEngine, tinyPrompt } from "../../support/tiny-engine.ts";
 
-const control: RunControl = { aborted: false, breathe: async () => {}, now: () => 0 };
+const control: RunControl = { aborted: false, yieldThread: async () => {}, now: () => 0 };
 const how = { crc32, isAborted: () => false };
 const prompt = tinyPrompt(1, 60);
 

@@ -17,7 +17,7 @@ import { mixedName } from "../../support/mixed-arch.ts";
 import { Random } from "../../support/random.ts";
 import { type TinyOptions, tinyEngine, tinyPrompt } from "../../support/tiny-engine.ts";
 
-const control: RunControl = { aborted: false, breathe: async () => {}, now: () => 0 };
+const control: RunControl = { aborted: false, yieldThread: async () => {}, now: () => 0 };
 const how = { crc32, isAborted: () => false };
 
 const load = (options: TinyOptions = {}): Promise<Engine> =>

@@ -1,4 +1,5 @@
 // What batches cost: from a shape, and from what was measured.
+// Held against: costs written here.
 
 import { describe, expect, test } from "vitest";
 import { BatchCosts } from "../../../src/engine/speculate/costs.ts";

@@ -238,7 +238,7 @@ describe("ends", () => {
     const fresh = await tinyEngine();
     const watch = control();
     let tokens = 0;
-    const breathe = async (): Promise<void> => {
+    const yieldThread = async (): Promise<void> => {
       if (++tokens === 9) watch.aborted = true;
     };
     const aborted = await run(
@@ -247,7 +247,7 @@ describe("ends", () => {
       { temperature: 0, maxTokens: 50 },
       [oracle(drafts, vocab)],
       {
-        breathe,
+        yieldThread,
         now: () => 0,
         get aborted() {
           return watch.aborted;

@@ -1,4 +1,5 @@
 // The depth of speculation from costs: exact numbers.
+// Held against: depths worked out by hand.
 
 import { expect, test } from "vitest";
 import { bestDepth } from "../../../src/engine/speculate/depth.ts";

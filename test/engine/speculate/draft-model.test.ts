@@ -97,9 +97,29 @@ test("without room in its cache, and beyond its context, nothing is drafted", as
 test("a draft ends at a token of which the draft model is not sure", async () => {
   const target = await engineOf();
   const draft = await engineOf({ seed: 3 });
-  const drafter = new DraftModel(target, draft, whole).start([1, 2], 99, 0.999);
+  const drafter = new DraftModel(target, draft, whole).start([1, 2], 99, { minChance: 0.999 });
   expect(await proposed(drafter, 8)).toEqual([]);
   drafter.dispose();
+});
+
+test("what it computed of a conversation is forgotten with it", async () => {
+  const target = await engineOf();
+  const draft = await tinyEngine({ seed: 3 });
+  const model = new DraftModel(target, draft, whole);
+  target.addDrafter(model);
+  const options = { temperature: 0, maxTokens: 20 };
+  for (const [at, conversation] of ["one", "other", "third"].entries()) {
+    const more = at === 1 ? { conversation, cacheDisk: false } : { conversation };
+    await run(target, tinyPrompt(at, 30), { ...options, ...more }, [model]);
+  }
+  const held = () => draft.status().cachedSequences;
+  expect(held()).toBe(3);
+  await target.forgetConversation("one");
+  expect(held()).toBe(2);
+  await target.forgetConversation("other");
+  expect(held()).toBe(1);
+  await target.clearCache();
+  expect(held()).toBe(0);
 });
 
 describe("a generation with a draft model", () => {

@@ -58,6 +58,6 @@ test("options of a draft model need one", async () => {
   await expect(open("none", { draftThreads: 2 })).rejects.toThrow(UsageError);
   await expect(open("none", { draftGpuLayers: 2 })).rejects.toThrow(/draftGpuLayers, but no draft/);
   await expect(open("none", { draftThreads: 0, draftModel: "x" })).rejects.toThrow(
-    /^draftThreads: got 0, expected an integer above 0/,
+    /^draftThreads: got 0, expected a whole number from 1 to 256/,
   );
 });

@@ -7,8 +7,8 @@ import type { DrafterKind } from "../../../src/engine/speculate/drafter.ts";
 import { Random } from "../../support/random.ts";
 
 export function control(): RunControl & { aborted: boolean } {
-  const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
-  return { aborted: false, breathe, now: () => performance.now() };
+  const yieldThread = () => new Promise<void>((resolve) => setImmediate(resolve));
+  return { aborted: false, yieldThread, now: () => performance.now() };
 }
 
 export interface Run extends Generated {

@@ -1,4 +1,5 @@
 // What the n-gram drafter proposes, and how likely it says that is.
+// Held against: drafts and shares written here.
 
 import { expect, test } from "vitest";
 import type { Drafter } from "../../../src/engine/speculate/drafter.ts";

@@ -1,4 +1,5 @@
 // Ids of one text in two vocabularies.
+// Held against: ids written here.
 
 import { describe, expect, test } from "vitest";
 import { ModelError } from "../../../src/base/errors.ts";

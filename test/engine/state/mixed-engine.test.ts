@@ -26,8 +26,8 @@ interface Answer {
 }
 
 function controlOf(): RunControl & { aborted: boolean } {
-  const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
-  return { aborted: false, breathe, now: () => 0 };
+  const yieldThread = () => new Promise<void>((resolve) => setImmediate(resolve));
+  return { aborted: false, yieldThread, now: () => 0 };
 }
 
 async function answer(

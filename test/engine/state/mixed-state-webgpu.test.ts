@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { ReferenceBackend } from "../../../src/backends/reference/reference.ts";
 import { describeGpu, gpuBackend } from "../../support/gpu.ts";
 import { Random } from "../../support/random.ts";
-import { mixedRoom, vocab } from "./mixed-room.ts";
+import { mixedRoom, vocab } from "./mixed-capacity.ts";
 
 describeGpu("every kind of state", () => {
   test("as the reference keeps it", async () => {

@@ -8,7 +8,7 @@ import { ReferenceBackend } from "../../../src/backends/reference/reference.ts";
 import { SwitchBackend } from "../../../src/backends/switch/switch.ts";
 import type { Sequence } from "../../../src/engine/state/sequence.ts";
 import { Random } from "../../support/random.ts";
-import { type MixedRoom, mixedRoom, vocab } from "./mixed-room.ts";
+import { type MixedRoom, mixedRoom, vocab } from "./mixed-capacity.ts";
 
 const backends: { name: string; make: () => Backend }[] = [
   { name: "reference", make: () => new ReferenceBackend() },

@@ -18,7 +18,7 @@ import { nodePlatform } from "../../../src/platform/node.ts";
 import { convolutionsName, mixedName, windowsName } from "../../support/mixed-arch.ts";
 import { type TinyOptions, tinyEngine, tinyPrompt } from "../../support/tiny-engine.ts";
 
-const control: RunControl = { aborted: false, breathe: async () => {}, now: () => 0 };
+const control: RunControl = { aborted: false, yieldThread: async () => {}, now: () => 0 };
 
 const answer = (
   engine: Engine,

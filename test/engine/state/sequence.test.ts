@@ -1,5 +1,6 @@
 // The paged cache: any sequence of append, fork and restore gives the logits of a fresh run, and no block is leaked or
 // shared by mistake.
+// Held against: the logits of a fresh run.
 
 import { describe, expect, test } from "vitest";
 import type { Engine, RunningSequence } from "../../../src/engine/engine.ts";

@@ -81,7 +81,7 @@ describe("the distance", () => {
   });
 });
 
-const freeRunning: RunControl = { aborted: false, breathe: async () => {}, now: () => 0 };
+const freeRunning: RunControl = { aborted: false, yieldThread: async () => {}, now: () => 0 };
 
 async function archEngine(name: string, tiers: boolean): Promise<Engine> {
   const bytes = new Uint8Array(readFileSync(sharedPath(`archs/${name}.gguf`)));

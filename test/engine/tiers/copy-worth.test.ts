@@ -1,4 +1,5 @@
 // Whether copies of state pay: by measured speeds of computing and copying, and what the tiers do where they do not.
+// Held against: speeds made up here.
 
 import { afterEach, describe, expect, test } from "vitest";
 import { CpuBackend } from "../../../src/backends/cpu/cpu.ts";
@@ -6,7 +7,7 @@ import { CopyWorth } from "../../../src/engine/tiers/copy-worth.ts";
 import { rootKey } from "../../../src/engine/tiers/keys.ts";
 import { RamTier } from "../../../src/engine/tiers/ram-tier.ts";
 import { StateTiers } from "../../../src/engine/tiers/state-tiers.ts";
-import { mixedRoom } from "../state/mixed-room.ts";
+import { mixedRoom } from "../state/mixed-capacity.ts";
 
 const MB = 2 ** 20;
 /** A 7B model's keys and values of a token, in half floats. */

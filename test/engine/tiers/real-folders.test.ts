@@ -1,5 +1,6 @@
 // Stored state in real folders, by real processes: killed writers, a full disk, a folder that cannot be written to, two writers at once,
 // clocks that jump, files of a newer version. npm run stress:cache kills 1,000.
+// Held against: the bytes that were written.
 
 import { spawn } from "node:child_process";
 import {

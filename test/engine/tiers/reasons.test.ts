@@ -7,7 +7,7 @@ import { generate, type RunControl } from "../../../src/engine/generator.ts";
 import { type TinyOptions, tinyEngine } from "../../support/tiny-engine.ts";
 import { MemoryFolders } from "./memory-folders.ts";
 
-const freeRunning: RunControl = { aborted: false, breathe: async () => {}, now: () => 0 };
+const freeRunning: RunControl = { aborted: false, yieldThread: async () => {}, now: () => 0 };
 
 const text = (length: number, seed: number): number[] =>
   Array.from({ length }, (_, i) => 4 + ((seed + i * seed + ((i * i * seed) >> 2)) % 40));

@@ -1,6 +1,7 @@
 // Stored state is used by later versions of Lantern, so its key has the version of how kernels round. These hashes of logits are those
 // of that version. Where one differs, some kernel rounds otherwise than before: raise ROUNDING_VERSION in
 // src/engine/tiers/keys.ts, and put the new hashes here.
+// Held against: hashes of this version's logits.
 
 import { createHash } from "node:crypto";
 import { arch } from "node:process";
@@ -10,7 +11,7 @@ import { computeLogits } from "../../../src/engine/compute-logits.ts";
 import { ROUNDING_VERSION } from "../../../src/engine/tiers/keys.ts";
 import { tinyEngine } from "../../support/tiny-engine.ts";
 
-const control = { aborted: false, breathe: async () => {}, now: () => 0 };
+const control = { aborted: false, yieldThread: async () => {}, now: () => 0 };
 const tokens = Array.from({ length: 45 }, (_, i) => 4 + ((i * 7 + ((i * i) >> 2)) % 40));
 const weightTypes = ["f32", "f16", "q8_0", "q4_0", "q5_1"];
 

@@ -17,7 +17,7 @@ import { StateTiers } from "../../../src/engine/tiers/state-tiers.ts";
 import type { BlockFolders } from "../../../src/platform/block-files.ts";
 import { nodeBlockFolders } from "../../../src/platform/node-block-files.ts";
 import { Random } from "../../support/random.ts";
-import { type MixedRoom, mixedRoom, vocab } from "../state/mixed-room.ts";
+import { type MixedRoom, mixedRoom, vocab } from "../state/mixed-capacity.ts";
 import { MemoryFolders } from "./memory-folders.ts";
 
 interface Stage {

@@ -1,5 +1,6 @@
 // chat.send() with a schema: a typed value, which the grammar holds the model to. A scripted model where a test is about the text, a
 // real one with random weights where it is about the force.
+// Held against: the words of a scripted model.
 
 import { describe, expect, expectTypeOf, test } from "vitest";
 import * as z from "zod";

@@ -1,5 +1,6 @@
 // chat.send() with tools: the loop from a call to its result and on to the answer, its limits, and its types. The model is scripted;
 // its answers are read in the format of a real template.
+// Held against: the words of a scripted model.
 
 import { describe, expect, expectTypeOf, test } from "vitest";
 import * as z from "zod";

@@ -3,10 +3,10 @@
 // A step is meant to be about a microsecond. A finding is an error that is not ours, a slice that goes on far beyond its end, or
 // more seconds than steps explain (`limitMs`). The outcome is the size of the cost, so that dearer inputs of a kind join the corpus.
 
+import type { GrammarSource } from "../../../src/api/grammar-source.ts";
 import { GrammarError } from "../../../src/grammar/errors.ts";
 import { GrammarCompiler } from "../../../src/grammar/grammar.ts";
 import { PausedError } from "../../../src/grammar/meter.ts";
-import type { GrammarSource } from "../../../src/grammar/source.ts";
 import { seededRandom } from "../../formats/mutate.ts";
 import { tokenizer } from "../../grammar/vocabulary.ts";
 import { hostileGrammars } from "../../support/hostile-grammars.ts";

@@ -1,8 +1,8 @@
 // Grammars: GBNF, regular expressions, JSON Schemas and tags, made from their own syntax and damaged, then generated from.
 // Every mask must allow exactly the tokens that are accepted, and no state may be a dead end.
 
+import type { GrammarSource } from "../../../src/api/grammar-source.ts";
 import { GrammarError } from "../../../src/grammar/errors.ts";
-import type { GrammarSource } from "../../../src/grammar/source.ts";
 import { type Random, seededRandom } from "../../formats/mutate.ts";
 import { compiler, END, tokens } from "../../grammar/vocabulary.ts";
 import { awkwardJson, awkwardStrings } from "../awkward.ts";

@@ -1,8 +1,8 @@
 // Files of settings: TOML and Modelfiles, made from their own syntax and damaged. What is read must be data: no table inherits
 // anything that the file gave it.
 
+import { parseModelfile } from "../../../apps/server/protocols/ollama/modelfile.ts";
 import { parseToml, type TomlValue } from "../../../src/base/toml.ts";
-import { parseModelfile } from "../../../src/server/modelfile.ts";
 import { type Random, seededRandom } from "../../formats/mutate.ts";
 import { awkwardNumbers, awkwardStrings } from "../awkward.ts";
 import { type FuzzTarget, type Json, refusal } from "../target.ts";

@@ -1,7 +1,7 @@
-// Whether experts of the next layer are read ahead: the routes of a layer are guessed from the input of the router of the layer before
-// (ops/disk-ahead.ts), and experts that are guessed and not in memory are read while this layer is computed. A wrong guess reads for
-// nothing and drops an expert, so it is tried: some tokens with, some without, in turns; then whichever took less time, for a
-// while, and again. Texts are the same, whatever is read when.
+// Decides whether experts of the next layer are read ahead: the routes of a layer are guessed from the input of the router of the
+// layer before (ops/disk-ahead.ts), and guessed experts that are not in memory are read while this layer is computed. A wrong guess
+// reads for nothing and drops an expert, so it is tried: tokens alternate between both ways; then the faster one is used for a while,
+// and the trial repeats. Texts are the same for any order of reads.
 //
 // Called by one thread at a time, for batches of one token; the state is in shared memory, since the thread may be another each time.
 
@@ -47,7 +47,7 @@ export class ReadAhead {
     if (rows !== 1 || this.#mode !== "measured") return;
     const numbers = this.#numbers;
     const token = numbers[DEMAND_NUMBER.token]!;
-    // The first token of a turn finds what the turn before has left in the slots.
+    // The first token of a trial finds the slots as the trial before has left them.
     if (token < TURN * TURNS && token % TURN > 0) {
       const sum = this.isOn ? DEMAND_NUMBER.withMs : DEMAND_NUMBER.withoutMs;
       numbers[sum]! += this.#now() - numbers[DEMAND_NUMBER.since]!;

@@ -1,15 +1,15 @@
-// Which experts are in the slots of a matrix (demand.ts), in shared memory: a cache from which what was not used for longest is
-// dropped first. Threads that compute use an expert between acquire() and release(); readers take pieces that are to be read.
+// Assigns experts to the slots of a matrix (demand.ts), in shared memory: an LRU cache. Threads that compute use an expert
+// between acquire() and release(); readers take pieces that are to be read.
 //
 // A batch that uses more experts than there are slots (a prompt) would drop every expert just before it is used again. So, of
-// the experts that a batch is done with, the one that it used last is dropped first: most stay for the next batch, and the others
-// take turns in a few slots.
+// the experts that a batch is done with, the last one is dropped first: most stay for the next batch, and the others
+// share a few slots.
 //
-// Experts that a layer will probably use are read ahead (expect()), after all that a batch waits for. When the layer's routes
-// are known, those of them that it does use become part of what the batch waits for, and others that nobody has begun to read are
-// forgotten.
+// Experts that a layer will probably use are read ahead (expect()), after all that a batch waits for. When the layer's routes are
+// known, the batch also waits for those of them that it uses, and others that no reader has begun to read are forgotten.
 //
-// Nobody waits for a slot while using another, and what is being read gets done by itself: one slot is enough for progress.
+// No thread waits for a slot while using another, and a read that has begun ends by itself: one slot is enough for
+// progress.
 // Nothing is allocated after the constructor.
 
 import type { ExpertReads } from "../../backend.ts";
@@ -22,7 +22,7 @@ import { noAnswer, recordFailure } from "./failure.ts";
 import { SLEEP_MS, WORD } from "./program.ts";
 import { freeSlot, makeTurns, oldSlot, stateOf, type WeightState } from "./slot-choice.ts";
 
-/** How often a thread polls the lock, which others have for a microsecond, before it sleeps. */
+/** The number of times that a thread polls the lock, which others hold for a microsecond, before it sleeps. */
 const LOCK_SPINS = 200;
 const pause: () => void = (Atomics as { pause?: () => void }).pause ?? (() => {});
 
@@ -104,7 +104,7 @@ export class DemandSlots {
     this.#unlock();
   }
 
-  /** Reads experts ahead that the next batch of a weight will probably use, in place of some that its last one did not use. */
+  /** Reads experts ahead that the next batch of a weight will probably use; they replace some that its last one did not use. */
   expect(weight: number, experts: ArrayLike<number>): void {
     if (Atomics.load(this.#readers, WORD.failed) !== 0) return;
     const state = this.#states[weight]!;
@@ -113,7 +113,7 @@ export class DemandSlots {
     this.#lock();
     for (let i = 0; i < experts.length; i++) {
       const slot = slotOf[experts[i]!]! - 1;
-      if (slot >= 0) uses[slot] = this.#tick(); // no guess takes its place
+      if (slot >= 0) uses[slot] = this.#tick(); // no guess takes its slot
     }
     for (let i = 0; i < experts.length; i++) {
       const expert = experts[i]!;
@@ -140,7 +140,7 @@ export class DemandSlots {
     const readers = this.#readers;
     for (;;) {
       const seen = Atomics.load(readers, WORD.loaded);
-      // What was asked for is no longer read then, and may have all slots.
+      // The requested experts are no longer read then, and may have all slots.
       if (Atomics.load(readers, WORD.failed) !== 0) throw new ChunkUnavailable();
       this.#lock();
       let slot = slotOf[expert]! - 1;
@@ -207,7 +207,7 @@ export class DemandSlots {
     if (Atomics.sub(left, slot, 1) === 1) this.#tell(WORD.loaded);
   }
 
-  /** For the leader, when nobody computes or reads: forgets what was to be read, and who used what. */
+  /** For the leader, while no thread computes or reads: forgets pending reads, and the users of each slot. */
   reset(): void {
     this.#words.fill(0);
     for (const { slotOf, held, left, users, guessed } of this.#states) {
@@ -222,7 +222,7 @@ export class DemandSlots {
     }
   }
 
-  /** What was found, read and waited for so far. */
+  /** The hits, reads and waits so far. */
   get counts(): ExpertReads {
     const { hits, misses, bytes, waitMs, guessed, right } = DEMAND_NUMBER;
     const at = (number: number) => this.#numbers[number]!;
@@ -309,7 +309,7 @@ export class DemandSlots {
     this.#hasAsked = true;
   }
 
-  /** When the routes of a weight's batch are known: what was guessed and is needed is read now, other guesses are forgotten. */
+  /** When the routes of a weight's batch are known: needed guesses are read now, other guesses are forgotten. */
   #settle(weight: number): void {
     const { of, slotOf, held, left, need, guessed } = this.#states[weight]!;
     const words = this.#words;

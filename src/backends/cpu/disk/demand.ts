@@ -1,16 +1,17 @@
-// What the threads share about experts that are read on demand: plain data, sent to every thread, and words in the shared memory.
+// Data that the threads share about experts that are read on demand: plain data, sent to every thread, and words in the shared
+// memory.
 //
 // A token uses a few experts of a layer, and only those are read. A matrix of experts has slots, each for one expert, and
 // demand-slots.ts decides which expert is in which slot. When the routes of a batch are known, the instruction disk_experts
-// (ops/disk-experts.ts) asks for what is missing, for all matrices of the layer; readers (reader.ts) read and pack it; the matmuls
-// wait for each expert when they come to it. A result has the same bits whatever slot an expert is in.
+// (ops/disk-experts.ts) asks for the missing experts, for all matrices of the layer; readers (reader.ts) read and pack it; the matmuls
+// wait for each expert when they come to it. A result has the same bits for any slot of an expert.
 
 /** A matrix of experts, of which some are in slots. */
 export interface DemandWeight {
   readonly name: string;
   /** The instruction that packs it; its address is that of slot 0 (repack.ts). */
   readonly packing: number;
-  /** Where its parts begin, all of the same size: a file, as an index of the leader's open files, and an offset. */
+  /** The beginnings of its parts, all of the same size: a file, as an index of the leader's open files, and an offset. */
   readonly parts: readonly { readonly file: number; readonly offset: number }[];
   readonly experts: number;
   /** Experts that a token uses. */
@@ -32,7 +33,7 @@ export interface DemandProgram {
   readonly weights: readonly DemandWeight[];
   /** Address of DEMAND_WORD words. */
   readonly control: number;
-  /** Pieces that are to be read, as pairs of i32: the weight, and slot * pieces + piece. A ring of so many pairs. */
+  /** A ring of `queueLength` pieces that are to be read, as pairs of i32: the weight, and slot * pieces + piece. */
   readonly queue: number;
   readonly queueLength: number;
   /** Address of DEMAND_NUMBER f64 numbers. */
@@ -41,7 +42,7 @@ export interface DemandProgram {
   readonly readers: { readonly words: number; readonly message: number };
   /** As DiskProgram.waitMs. */
   readonly waitMs: number;
-  /** Pieces of experts that are read ahead, as in `queue`: so many pairs, from the first on. */
+  /** Pieces of experts that are read ahead, as in `queue`: the first `guesses` (DEMAND_WORD) pairs. */
   readonly guesses: number;
   readonly mostGuesses: number;
   readonly ahead: AheadMode;
@@ -50,7 +51,7 @@ export interface DemandProgram {
 /** Whether experts are read ahead: as long as it was measured to save time (ahead.ts). */
 export type AheadMode = "measured" | "always" | "never";
 
-/** `lock` is in a cache line of its own; whoever has it reads and writes the others, and all words of the weights. */
+/** `lock` has a cache line of its own; its holder reads and writes the others, and all words of the weights. */
 export const DEMAND_WORD = {
   lock: 0,
   head: 16,
@@ -81,7 +82,7 @@ export const DEMAND_NUMBER = {
   count: 16,
 } as const;
 
-/** Offsets of a weight's i32 words, and how many there are. demand-slots.ts says what they mean. */
+/** Offsets of a weight's i32 words, and their number. demand-slots.ts says what they mean. */
 interface DemandWords {
   readonly slotOf: number;
   readonly need: number;

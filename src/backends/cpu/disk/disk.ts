@@ -1,5 +1,5 @@
 // The leader's side of weights on disk: it opens the files, starts the readers, and before each batch makes sure that the files
-// are what they were and that the readers are where the batch begins.
+// are unchanged and that the readers are at the batch's beginning.
 
 import { SourceError } from "../../../base/errors.ts";
 import type { DirectFile } from "../../../platform/platform.ts";
@@ -79,7 +79,7 @@ export class DiskWeights {
     await this.ready();
   }
 
-  /** Before each batch. Throws if a file is no longer what it was. */
+  /** Before each batch. Throws if a file has changed. */
   begin(): void {
     for (const file of this.files) {
       const changed = file.changed();
@@ -99,7 +99,7 @@ export class DiskWeights {
       this.#pause();
   }
 
-  /** What could not be read in the last batch; undefined: nothing. */
+  /** The error of a read in the last batch; undefined: none. */
   failure(): SourceError | undefined {
     const words = this.#words;
     if (Atomics.load(words, WORD.failed) === 0) return undefined;
@@ -113,7 +113,7 @@ export class DiskWeights {
     );
   }
 
-  /** Stops the readers where they are and lets them begin anew. Throws where a read does not end. */
+  /** Stops the readers where they are and lets them begin anew. Throws if a read does not end. */
   #pause(): void {
     const words = this.#words;
     Atomics.store(words, WORD.paused, 1);
@@ -131,7 +131,7 @@ export class DiskWeights {
     this.#rewind();
   }
 
-  /** To the beginning of a round; no reader has a piece, and nobody computes. */
+  /** Moves readers to the beginning of a round; no reader has a piece, and no thread computes. */
   #rewind(): void {
     this.#demand?.reset();
     const words = this.#words;
@@ -158,7 +158,7 @@ export class DiskWeights {
     };
   }
 
-  /** How often experts were in their slots, and what was read of them; undefined: none is read on demand. */
+  /** Cache hits and reads of experts; undefined: none is read on demand. */
   get counts(): ExpertReads | undefined {
     return this.#demand?.counts;
   }
@@ -168,7 +168,7 @@ export class DiskWeights {
     if (this.#demand) this.#pause();
   }
 
-  /** What the readers did so far. */
+  /** The readers' times and bytes so far. */
   get times(): { readMs: number; packMs: number; bytes: number } {
     const { times, readers } = this.#layout.program;
     const { numbers, read, pack, bytes } = READER_TIMES;

@@ -1,13 +1,13 @@
-// What threads tell the leader when a weight cannot be had: the first one writes why, and all others give up. A reader does so when
+// Reports to the leader that a weight cannot be read: the first thread writes why, and all others give up. A reader does so when
 // a read fails, a compute thread when no read ends.
 
 import type { ArenaViews } from "../memory/arena.ts";
 import { type DiskProgram, MESSAGE_BYTES, WORD } from "./program.ts";
 
-/** Where failures are recorded. */
+/** The memory in which failures are recorded. */
 export type FailurePlace = Pick<DiskProgram, "words" | "message">;
 
-/** Records why the batch cannot go on, unless another thread has already, and wakes those who wait. */
+/** Records why the batch cannot continue, unless another thread has already, and wakes the waiting threads. */
 export function recordFailure(
   { words: wordsAt, message: at }: FailurePlace,
   { i32, u8 }: Pick<ArenaViews, "i32" | "u8">,

@@ -137,8 +137,8 @@ function demandProgram(
   work: (bytes: number, name: string) => number,
   ahead: AheadMode,
 ): DemandProgram {
-  // Every slot may be asked for once; one place more tells a full ring from an empty one.
-  // Guesses are of the next layer only, and each of its matrices has a few.
+  // Every slot may be asked for once; one entry more tells a full ring from an empty one.
+  // Guesses are only for the next layer, and each of its matrices has a few.
   const mostGuesses = Math.max(...weights.map(({ used, pieces }) => MATRICES * used * pieces));
   const queueLength = 1 + weights.reduce((sum, { slots, pieces }) => sum + slots * pieces, 0);
   return {

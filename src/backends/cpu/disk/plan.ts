@@ -1,13 +1,14 @@
-// Which weights stay on disk, and where each is in the ring: decided once, before anything is allocated.
+// Chooses the weights that stay on disk, and the address of each in the ring: once, before anything is allocated.
 //
 // A cycle over all layers makes the weights that were used last the last to be used again, so a cache that drops the least
 // recently used would never hit. Instead as many weights as the memory holds stay there, and the same others are read for every
 // batch. Those are spread evenly over the model, so that the disk is busy all the time and the ring can be small.
 //
 // Experts are another matter: a token uses a few of them, often those of the token before. They get slots, as many as there is room
-// for beside all other weights, and are read on demand (demand.ts). Where there is no room for two slots of each matrix, the other
-// weights take turns in the ring as well; and where even that is too much, experts are read like all other weights.
+// for beside all other weights, and are read on demand (demand.ts). If there is no room for two slots of each matrix, the other
+// weights share the ring as well; and if even that is too much, experts are read like all other weights.
 
+import { memoryText } from "../../../base/byte-sizes.ts";
 import { bytesFor } from "../../../dtypes/dtype.ts";
 import { weightBytes } from "../../../graph/cost.ts";
 import { adapterOf, type Graph, type Value, type Weight, weightsOf } from "../../../graph/graph.ts";
@@ -24,9 +25,9 @@ import type { DemandPlace, DiskPlan, RingPlace } from "./ring.ts";
 export const READERS = 4;
 /** The most bytes that a reader reads at a time, but for rows that are longer. */
 export const DISK_PIECE_BYTES: number = 1 << 20;
-/** The ring holds so many times the largest set of weights that is needed at once: one is read while another is used. */
+/** Size of the ring, in multiples of the largest set of weights that is needed at once: one is read while another is used. */
 const RING_SETS = 3;
-/** Unless they are small: then so many bytes, but no more than a part of the budget. */
+/** The least size of the ring in bytes, but no more than a part of the budget. */
 const RING_BYTES: number = 64 << 20;
 const RING_PART = 32;
 /** The fewest slots of a matrix of experts: one is used while another is read. */
@@ -51,13 +52,13 @@ export interface DiskBudget {
   readonly totalBytes: number;
   readonly budgetBytes: number;
   readonly files: WeightFiles;
-  /** How experts are read (default "measured"). */
+  /** The way to read experts (default "measured"). */
   readonly experts?: RamBudget["experts"];
 }
 
 /** A matrix of experts that may be read on demand. */
 interface ExpertCandidate extends Omit<DemandPlace, "slots"> {
-  /** Of an expert in row panels. */
+  /** Bytes of an expert in row panels. */
   readonly slotBytes: number;
   /** The routes that choose experts: matrices of the same routes have the same number of slots. */
   readonly routes: Value;
@@ -80,7 +81,7 @@ function planExperts(experts: readonly ExpertCandidate[], request: DiskBudget): 
   const others = totalBytes - sum + demandBytes(experts);
   const demand = withSlots(experts, budgetBytes - others - readerBytes(experts));
   if (demand) return { places: [], demand, ringBytes: 0, setBytes: 0 };
-  // The other weights take turns, and experts have as few slots as a token uses, or two.
+  // The other weights share the ring, and experts have as few slots as a token uses, or two.
   const names = new Set(experts.map(({ weight }) => weight.name));
   const rest = candidates(request).filter(({ weight }) => !names.has(weight.name));
   for (const used of [true, false]) {
@@ -139,7 +140,7 @@ function expertCandidates({ graph, weights, files }: DiskBudget): ExpertCandidat
   });
 }
 
-/** What slots take beside themselves: numbers about experts, slots and pieces, and the ends of cache lines. */
+/** Bytes of slots beside their experts: numbers about experts, slots and pieces, and the ends of cache lines. */
 function demandBytes(all: readonly ExpertCandidate[]): number {
   const each = all.map(({ weight }) => {
     const [experts] = weight.shape as [number, number, number];
@@ -149,7 +150,7 @@ function demandBytes(all: readonly ExpertCandidate[]): number {
   return each.reduce((sum, bytes) => sum + bytes, 16 * LINE);
 }
 
-/** Weights in a cycle; a sentence: why not. `readBeside`: what the readers read beside it. */
+/** Weights in a cycle; a sentence: why not. `readBeside`: weights that the readers read beside it. */
 function planCycle(
   all: readonly Candidate[],
   request: DiskBudget,
@@ -162,8 +163,7 @@ function planCycle(
   if (made) return made as Places;
   const least = Math.min(...(tried as number[]));
   if (!Number.isFinite(least)) return "none of its weights can be read from there";
-  const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(2)} GiB`;
-  return `with all that can, it still needs ${gib(least)}, and beside the threads that read them ${gib(request.budgetBytes)} are left`;
+  return `with all that can, it still needs ${memoryText(least)}, and beside the threads that read them ${memoryText(request.budgetBytes)} are left`;
 }
 
 /** Matrices in row panels that one node reads, from one part of a file. */
@@ -181,7 +181,7 @@ function candidates({ graph, weights, files }: DiskBudget): Candidate[] {
   });
 }
 
-/** How many nodes read each weight, by its name. */
+/** The number of nodes that read each weight, by its name. */
 function usesOf(graph: Graph): ReadonlyMap<string, number> {
   const uses = new Map<string, number>();
   for (const { name } of graph.nodes.flatMap(weightsOf)) uses.set(name, (uses.get(name) ?? 0) + 1);
@@ -209,7 +209,7 @@ function planWith(
   return { places, demand: [], ringBytes, setBytes };
 }
 
-/** What readers and the bookkeeping take beside the ring. */
+/** Bytes of readers and bookkeeping beside the ring. */
 function readerBytes(all: readonly Pick<Candidate, "weight">[]): number {
   const pieces = all.map(({ weight }) => {
     const bytes = weightBytes(weight);
@@ -220,7 +220,7 @@ function readerBytes(all: readonly Pick<Candidate, "weight">[]): number {
   return READERS * (buffer + PACK_SCRATCH_BYTES + 1024) + all.length * 64 + 4 * ALIGNMENT;
 }
 
-/** Those that stay on disk, so that the others take at most `room` bytes, evenly among all. */
+/** Weights that stay on disk, so that the others take at most `room` bytes, evenly among all. */
 function spread(all: readonly Candidate[], sum: number, room: number): Candidate[] {
   for (let wanted = sum - room; ; wanted += sum / 256) {
     let [passed, taken] = [0, 0];
@@ -246,7 +246,7 @@ function placed(chosen: readonly Candidate[], ringBytes: number): RingPlace[] {
   return places.map((place, i) => ({ ...place, needs: lastBefore(places, i) + 1 }));
 }
 
-/** The last weight before number `i` that has been where it goes; counted back into the round before. */
+/** The last weight before number `i` that has used this part of the ring; counted back into the round before. */
 function lastBefore(places: readonly Omit<RingPlace, "needs">[], i: number): number {
   const { at, panelBytes } = places[i]!;
   for (let before = i - 1; ; before--) {

@@ -1,14 +1,15 @@
-// What the threads share about weights that stay on disk: plain data, sent to every thread, and words in the shared memory.
+// Data that the threads share about weights that stay on disk: plain data, sent to every thread, and words in the shared
+// memory.
 //
 // Every batch uses the weights in the same order, the cycle. Readers read them in that order, round after round, pack them, and
-// write them into the ring: a weight has the same place there in every round, so instructions have fixed addresses. Readers run
-// ahead of the batch as far as the ring has room. Before a matmul, the instruction disk_wait (ops/disk-wait.ts) releases what
-// the instructions before it have read, and waits until its own weights are there.
+// write them into the ring: a weight has the same address there in every round, so instructions have fixed addresses. Readers run
+// ahead of the batch as far as the ring has room. Before a matmul, the instruction disk_wait (ops/disk-wait.ts) releases the
+// weights that the instructions before it have read, and waits until its own weights are there.
 //
 // i32 words, from DiskProgram.words on, each in a cache line of its own (WORD):
 //   next      number of the next piece to read, counted on from round to round
 //   released  number of weights that the batches are done with, counted on in the same way
-//   loaded    goes up when a weight, or an expert, is complete: who waits for one sleeps on it
+//   loaded    goes up when a weight, or an expert, is complete: threads that wait for one sleep on it
 //   work      goes up when there may be something to read: readers sleep on it
 //   paused    readers take no piece
 //   busy      number of readers that have a piece
@@ -20,7 +21,7 @@ import { type DemandProgram, demandTokenBytes } from "./demand.ts";
 /** A weight of the cycle. */
 export interface DiskWeight {
   readonly name: string;
-  /** The instruction that packs it into its place in the ring (repack.ts). */
+  /** The instruction that packs it into its part of the ring (repack.ts). */
   readonly packing: number;
   /** The file, as an index of the leader's open files, and where the weight begins in it. */
   readonly file: number;
@@ -43,7 +44,7 @@ export interface DiskProgram {
   readonly pieces: number;
   readonly readers: number;
   readonly words: number;
-  /** i32 for each weight: pieces that are in its place. */
+  /** i32 for each weight: pieces that are in the ring. */
   readonly done: number;
   /** For each reader: a buffer for a piece, at a multiple of ALIGNMENT. */
   readonly buffers: number;
@@ -52,7 +53,7 @@ export interface DiskProgram {
   readonly scratch: number;
   /** The number of bytes, then UTF-8: why a piece could not be read. */
   readonly message: number;
-  /** How long a compute thread waits for a piece: MOST_WAIT_MS, less in tests. */
+  /** The time in ms that a compute thread waits for a piece: MOST_WAIT_MS, less in tests. */
   readonly waitMs: number;
   /** Experts that are read on demand, beside the cycle; undefined: none. */
   readonly demand?: DemandProgram | undefined;
@@ -103,7 +104,7 @@ export const ALIGNMENT = 4096;
 
 /**
  * Without a piece for this long, the disk hangs, and the batch fails. Compute threads count as lost later than that (LOST_MS after it,
- * threads/batch-wait.ts), and the engine's thread as hung after 60 s (engine/watch.ts): who waits for the disk says so first.
+ * threads/batch-wait.ts), and the engine's thread as hung after 60 s (engine/watch.ts): threads that wait for the disk report first.
  */
 export const MOST_WAIT_MS = 25_000;
 

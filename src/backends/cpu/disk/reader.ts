@@ -49,7 +49,7 @@ export function serveReader(
   new DiskReader(job, views, packs, readAt).serve();
 }
 
-/** What packs the rows of each weight. */
+/** The packing functions of each weight's rows. */
 interface Packs {
   readonly cycle: readonly PackRows[];
   readonly demand: readonly PackRows[];

@@ -1,5 +1,5 @@
-// What stays on disk: the ring in which weights take turns, which weights, and where each is; and matrices of experts, of which as
-// many are in memory as there are slots. plan.ts decides.
+// The plan of weights on disk: the ring that they share one after the other, their list, and the address of each; and matrices of
+// experts, of which as many are in memory as there are slots. plan.ts decides.
 
 import type { Weight } from "../../../graph/graph.ts";
 import type { FilePart } from "../../../platform/platform.ts";

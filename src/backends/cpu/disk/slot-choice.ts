@@ -1,9 +1,9 @@
-// The slots of a matrix of experts as they lie in shared memory, and which of them another expert gets. Whoever calls has the lock
+// The slots of a matrix of experts in shared memory, and the choice of a slot for another expert. The caller holds the lock
 // (demand-slots.ts).
 
 import { type DemandWeight, demandWords } from "./demand.ts";
 
-/** Slots in which experts of a prompt take turns, at most half of all: some are read while others are used. */
+/** Slots that experts of a prompt share one after the other, at most half of all: some are read while others are used. */
 const TURN_SLOTS = 8;
 
 /** The state of a weight. Numbers of slots and experts are stored plus 1, so that 0 is none. */
@@ -26,8 +26,8 @@ export interface WeightState {
   readonly uses: Float64Array;
 }
 
-/** Where a batch uses more experts than there are slots: makes room for TURN_SLOTS of the missing ones at a time, in place of those
- * that it uses last. Otherwise they would be read one by one, each when it is due. */
+/** For a batch that uses more experts than there are slots: makes room for TURN_SLOTS of the missing ones at a time, by dropping those
+ * that it uses last. Otherwise missing ones would be read one by one, each when it is due. */
 export function makeTurns(
   { of, slotOf, need, list, held, left, users }: WeightState,
   used: number,

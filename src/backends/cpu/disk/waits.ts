@@ -1,5 +1,5 @@
 // Puts disk_wait instructions before the matmuls whose weights are on disk. A stage of several such matmuls (q, k and v) waits for
-// all of their weights at once, unless the ring has no room for that beside what is read ahead.
+// all of their weights at once, unless the ring has no room for that beside the weights that are read ahead.
 
 import type { GraphNode } from "../../../graph/graph.ts";
 import type { DiskWait } from "../ops/disk-wait.ts";

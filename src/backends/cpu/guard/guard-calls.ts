@@ -14,7 +14,7 @@ import type { Semantics } from "../../../kernels/ir/meanings.ts";
 import type { Kernels } from "../executor.ts";
 import { type Arena, REPORT_BYTES } from "../memory/arena.ts";
 
-/** What a thread needs to check its kernels. */
+/** Data that a thread needs to check its kernels. */
 export interface GuardJob {
   /** Sorted by address. */
   readonly buffers: readonly BufferRange[];

@@ -1,4 +1,4 @@
-// Guard mode (LANTERN_GUARD=1, docs/native.md): finds generated code that leaves its buffers, which would otherwise silently
+// Guard mode (LANTERN_GUARD=1, docs/inside/processors.md): finds generated code that leaves its buffers, which would otherwise silently
 // read or write a neighbour's bytes. For tests and debugging: kernels are slower, and memory is wasted.
 //
 // - Machine code: every buffer ends at the end of a page (arena.ts), and the page after it is protected: the process dies at
@@ -80,7 +80,7 @@ export class Guard {
     return onCall ? told(made, onCall) : made;
   }
 
-  /** After a batch: throws where something was written before a buffer. */
+  /** After a batch: throws if something was written before a buffer. */
   check(): void {
     const { u8 } = this.#arena.views;
     for (const { name, firstPage, from } of this.#arena.guarded) {

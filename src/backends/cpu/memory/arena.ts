@@ -6,11 +6,12 @@
 // 64-bit addresses above, where the engine has them.
 //
 // Row panels that only machine code reads may lie in far memories instead, beyond the 16 GiB of one: allocatePanels() gives
-// addresses there, and memories.ts says what they mean.
+// addresses there, and memories.ts defines them.
 //
 // In guard mode (guard.ts) every buffer ends at the end of a page, and the page after it is unused, so that accesses beyond
 // the end of a buffer are found.
 
+import { memoryText } from "../../../base/byte-sizes.ts";
 import { MemoryError } from "../../../base/errors.ts";
 import type { BufferRange } from "../../../kernels/ir/bounds.ts";
 import type { MemoryUse } from "../../backend.ts";
@@ -45,13 +46,13 @@ export interface ArenaOptions {
 export interface FarLimits {
   /** Row panels lie in the main memory up to here: the rest of it is for KV cache and work. */
   readonly nearBytes: number;
-  /** Of a far memory. */
+  /** Bytes of a far memory. */
   readonly memoryBytes: number;
 }
 
 export const farLimits: FarLimits = { nearBytes: WIDE_BYTES / 2, memoryBytes: WIDE_BYTES };
 
-/** What a piece of memory is for. */
+/** The purpose of a piece of memory. */
 export type Purpose = "weights" | "kv" | "work";
 
 /** A buffer in guard mode. */
@@ -85,7 +86,7 @@ export class Arena {
     this.#end = options.guard ? Math.ceil(options.start / PAGE) * PAGE + PAGE : options.start;
   }
 
-  /** The most that this engine's memories can hold: the main memory, and what lies in far ones. */
+  /** The capacity of this engine's memories: the main memory, and far ones. */
   get limitBytes(): number {
     return this.#mainLimit + this.#farBytes;
   }
@@ -154,10 +155,10 @@ export class Arena {
 
   /** Makes the memories. The system gives pages when they are first written to. */
   commit(): void {
-    const gib = ((this.#end + this.#farBytes) / GIB).toFixed(2);
+    const size = memoryText(this.#end + this.#farBytes);
     if (this.#end > this.#mainLimit) {
       throw new MemoryError(
-        `the model needs ${gib} GiB, but this backend can use at most ${(this.limitBytes / GIB).toFixed(2)} GiB here. Use a smaller type or context${this.#options.memory64 ? "" : ", or Node.js 24 or newer, where the limit is 16 GiB"}`,
+        `the model needs ${size}, but this backend can use at most ${memoryText(this.limitBytes)} here. Use a smaller type or context${this.#options.memory64 ? "" : ", or Node.js 24 or newer, where the limit is 16 GiB"}`,
       );
     }
     try {
@@ -166,13 +167,13 @@ export class Arena {
       this.#committed = { memory, views: arenaViews(memory.buffer), far };
     } catch (cause) {
       throw new MemoryError(
-        `could not allocate ${gib} GiB of memory. Close other programs, or use a smaller model or context`,
+        `could not allocate ${size} of memory. Close other programs, or use a smaller model or context`,
         { cause },
       );
     }
   }
 
-  /** As a module that imports this memory declares it. */
+  /** The limits with which a module that imports this memory declares it. */
   get memoryLimits(): MemoryLimits {
     return this.#limitsOf(this.#end, this.isWide);
   }
@@ -217,11 +218,27 @@ export interface MemoryLimits {
   readonly memory64: boolean;
 }
 
+/**
+ * Shared memory is made small and grows at once, in place: V8 counts a memory's initial size among a thread's own objects, and
+ * would run a garbage collection for it, in the middle of opening a model.
+ */
 function newMemory({ initial, maximum, shared, memory64 }: MemoryLimits): WebAssembly.Memory {
+  const first = shared ? 1 : initial;
+  const memory = memoryOf(first, maximum, shared, memory64);
+  if (first < initial) memory.grow(memory64 ? wide(initial - first) : initial - first);
+  return memory;
+}
+
+function memoryOf(initial: number, maximum: number, shared: boolean, memory64: boolean) {
   if (!memory64) return new WebAssembly.Memory({ initial, maximum, shared });
-  const wide = { address: "i64", initial: BigInt(initial), maximum: BigInt(maximum), shared };
+  const limits = { address: "i64", initial: BigInt(initial), maximum: BigInt(maximum), shared };
   // TypeScript does not know 64-bit memories yet.
-  return new WebAssembly.Memory(wide as unknown as WebAssembly.MemoryDescriptor);
+  return new WebAssembly.Memory(limits as unknown as WebAssembly.MemoryDescriptor);
+}
+
+/** As a memory with 64-bit addresses takes it; TypeScript knows none of these yet. */
+function wide(pages: number): number {
+  return BigInt(pages) as unknown as number;
 }
 
 export interface ArenaViews {

@@ -14,7 +14,7 @@ import { kvPair } from "../../../dtypes/kv-types.ts";
 import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import { type KvState, kvGroups, type LayerState, recurrentStates } from "../../../graph/graph.ts";
 import type { Plan } from "../../../graph/plan.ts";
-import { groupRoom, type KvCacheOptions } from "../../backend.ts";
+import { groupCapacity, type KvCacheOptions } from "../../backend.ts";
 import type { Arena } from "./arena.ts";
 
 export interface CachePlace {
@@ -58,7 +58,7 @@ export interface RecurrentPlace {
   readonly places: readonly (number | undefined)[];
   /** Bytes from a slot to the next. */
   readonly slotBytes: number;
-  /** Where the last slot ends. */
+  /** The end of the last slot. */
   readonly end: number;
 }
 
@@ -74,7 +74,7 @@ export function placeCache({ graph }: Plan, kv: KvCacheOptions, arena: Arena): C
     for (const rowBytes of new Set(rows)) {
       const stride = rows.filter((size) => size === rowBytes).length;
       const blockBytes = stride * KV_BLOCK_TOKENS * rowBytes;
-      const bytes = groupRoom(kv, group).blocks * blockBytes;
+      const bytes = groupCapacity(kv, group).blocks * blockBytes;
       const at = arena.allocate(bytes, "kv", "KV cache");
       next.set(rowBytes, { area: areas.length, at });
       areas.push({ group, at, bytes, blockBytes, stride });

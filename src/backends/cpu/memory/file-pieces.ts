@@ -3,7 +3,7 @@
 //
 // The pieces of all weights are numbered in one row. The leader publishes them in groups (repack.ts), and lets its thread
 // receive messages between two groups. A piece that cannot be read is counted as done and noted: the weights are then read
-// again the other way, which says what is wrong.
+// again the other way, which reports the error.
 
 import type { FilePart, ReadAt } from "../../../platform/platform.ts";
 import type { Executor } from "../executor.ts";
@@ -53,7 +53,7 @@ export interface FilePiecesPlace {
   readonly times: Float64Array;
 }
 
-/** Bytes of a piece that is read into its place, past the buffer: a model may have nothing to pack, and no buffers. */
+/** Bytes of a piece that is read directly to its address, past the buffer: a model may have nothing to pack, and no buffers. */
 const RAW_PIECE_BYTES = 512 << 10;
 
 interface Pieces {

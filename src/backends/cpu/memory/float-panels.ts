@@ -24,13 +24,13 @@ import type { Halves, KernelTarget } from "../../../kernels/target.ts";
 export type FloatType = "f32" | "f16" | "bf16";
 
 export interface FloatPanels {
-  /** Bytes of a panel of so many columns. */
+  /** Bytes of a panel of `cols` columns. */
   rowPanelBytes(cols: number): number;
   /** The kernel that widens a panel: (panel, out, n). */
   readonly widen?: string;
   /** The kernel that packs 16 rows. */
   packKernel(dtype: string, target: LayoutTarget): Kernel;
-  /** Completes what the kernel packed at this address; false: its rows have to be packed by pack(). */
+  /** Completes the rows that the kernel packed at this address; false: they have to be packed by pack(). */
   accept?(buffer: ArrayBufferLike, at: number): boolean;
   /** Packs up to 16 rows of the file into the panel at this address. Missing rows must be zero there. */
   pack(source: DataView, rows: number, cols: number, buffer: ArrayBufferLike, at: number): void;
@@ -105,7 +105,7 @@ const bf16Panels = plainHalfPanels(bf16ToF32);
 
 const floatPanels: Readonly<Record<Halves, Readonly<Record<FloatType, FloatPanels>>>> = {
   coded: { f32: f32Panels, f16: codedF16Panels, bf16: { ...bf16Panels, widen: "widen_bf16" } },
-  hardware: { f32: f32Panels, f16: plainHalfPanels((bits) => f16ToF32[bits]!), bf16: bf16Panels },
+  hardware: { f32: f32Panels, f16: plainHalfPanels((bits) => f16ToF32(bits)), bf16: bf16Panels },
 };
 
 export function floatPanelsFor(

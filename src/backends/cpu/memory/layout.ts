@@ -28,8 +28,8 @@ export interface LayoutRequest {
   /** 1: plain TypeScript. 3: weights are packed into row panels, where their type has them. */
   readonly level: 1 | 2 | 3;
   /** The register tile where weights are not in row panels; undefined: the default. */
-  readonly rowTile: RowTile | undefined;
-  /** Leave out neurons that are zero (docs/sparse.md). Default: all are computed. */
+  readonly rowTile: RowTile | "scalar" | undefined;
+  /** Leave out neurons that are zero (docs/inside/sparse.md). Default: all are computed. */
   readonly sparse?: boolean | NeuronChoice | undefined;
   /** Makes machine code for the matmul kernels; undefined: they are WebAssembly. */
   readonly native: NativeKernels | undefined;
@@ -40,7 +40,7 @@ export interface LayoutRequest {
   readonly records: boolean;
   /** The first address that is used. */
   readonly memoryStart: number;
-  /** Where row panels may lie that machine code reads. */
+  /** The address range of row panels that machine code reads. */
   readonly far: FarLimits;
   /** Guard mode: keep buffers apart, and reserve memory for reports (guard.ts). */
   readonly guard: boolean;
@@ -59,9 +59,9 @@ export interface Layout {
   readonly compiled: Compiled;
   /** Kernels that are machine code, and the address of their parameter blocks; undefined: there are none. */
   readonly native: NativeJob | undefined;
-  /** Where threads record times; undefined: nowhere. */
+  /** The memory in which threads record times; undefined: none. */
   readonly records: RecordArea | undefined;
-  /** Where threads report kernels that leave their buffers; undefined: not in guard mode. */
+  /** The memory in which threads report kernels that leave their buffers; undefined: not in guard mode. */
   readonly reports: number | undefined;
   /** Weights that stay on disk; undefined: none. */
   readonly disk: DiskLayout | undefined;
@@ -76,7 +76,7 @@ export function layOut(request: LayoutRequest): Layout | string {
   const far = native && memory64 ? request.far : undefined;
   const arena = new Arena({ shared, memory64, start, guard, far });
   const weights = new WeightStore(arena, target, request.level, request.disk);
-  // What stays on disk is read in row panels.
+  // Weights on disk are read in row panels.
   const { sparse } = request;
   const isSparse = sparse && !request.disk;
   const all = sparse === true || !sparse ? undefined : sparse;
@@ -102,7 +102,10 @@ export function layOut(request: LayoutRequest): Layout | string {
   return { ...made, records, reports, disk };
 }
 
-/** With the kernels that pack weights. A target's layout needs its vectors: what has no machine code there is TypeScript. */
+/**
+ * With the kernels that pack weights. A target's layout needs its vectors: types without machine code there are packed in
+ * TypeScript.
+ */
 function withPackKernels(
   compiled: Compiled,
   packing: PackProgram,

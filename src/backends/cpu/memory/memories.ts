@@ -1,5 +1,5 @@
-// The memories of the CPU backend, and what an address of the arena (arena.ts) means. Most addresses are offsets in the main
-// memory. Row panels that only machine code reads may lie in far memories, which WebAssembly does not see:
+// The memories of the CPU backend, and the meaning of the arena's addresses (arena.ts). Most addresses are offsets in the
+// main memory. Row panels that only machine code reads may lie in far memories, which WebAssembly does not see:
 //
 //   address = number of the memory * MEMORY_STEP + offset        the main memory has number 0
 //
@@ -41,7 +41,7 @@ export class Memories {
     return address - memory * MEMORY_STEP + this.#distances[memory]!;
   }
 
-  /** Where this address is, for TypeScript. */
+  /** The view and offset of this address, for TypeScript. */
   place(address: number): Place {
     const memory = Math.floor(address / MEMORY_STEP);
     return { views: this.#views[memory]!, at: address - memory * MEMORY_STEP };

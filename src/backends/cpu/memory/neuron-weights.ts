@@ -1,7 +1,7 @@
-// Which weights of a graph are read neuron by neuron (docs/sparse.md): the matrices before and behind a ReLU, whose zeros make
+// Finds the weights of a graph that are read neuron by neuron (docs/inside/sparse.md): the matrices before and behind a ReLU, whose zeros make
 // rows of `up` and columns of `down` unnecessary. Read off the graph; no architecture is named.
 //
-//   columns  a matmul of what a ReLU made, or of a product with it: down(relu(gate) * up), down(relu(up)^2)
+//   columns  a matmul of a ReLU's result, or of a product with it: down(relu(gate) * up), down(relu(up)^2)
 //   rows     the other factor of such a product, where it is a matmul: `up` is needed where the gate is not zero; and a gate that
 //            scores open (graph/predict.ts)
 //
@@ -72,7 +72,7 @@ export function neuronUses(
   return uses;
 }
 
-/** What could be left out where neurons are zero; undefined: nothing. */
+/** Weights that could be left out if neurons are zero; undefined: none. */
 export function neuronWeights(
   nodes: readonly GraphNode[],
   target: KernelTarget,

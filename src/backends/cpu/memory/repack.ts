@@ -1,8 +1,8 @@
 // Packs weights from the file's layout into row panels, on all threads: while the next piece of the file is read into one
-// buffer of the shared memory, leader and helpers pack the piece in the other. That goes on from one matrix to the next: the
-// last piece of a matrix is packed while the first of the next one is read.
+// buffer of the shared memory, leader and helpers pack the piece in the other. Matrices follow each other without a pause:
+// the last piece of a matrix is packed while the first of the next one is read.
 //
-// Where weights lie in local files, the threads read and pack them without that (file-pieces.ts): the program's last instruction.
+// Weights in local files are read and packed by the threads without that (file-pieces.ts): the program's last instruction.
 //
 // A row panel is packed by a kernel (kernels/ops/packed/pack-kernels.ts), or in TypeScript (pack.ts) where there is none.
 //
@@ -255,7 +255,7 @@ export class Packer {
     this.#team = new TeamMember({ buffer: views.buffer, ...program, thread: 0 }, executors);
   }
 
-  /** Opens the first group of what lies in files: the helpers read and pack it until packFiles() is called. */
+  /** Opens the first group of the weights in files: the helpers read and pack it until packFiles() is called. */
   beginFiles(): void {
     if (!this.#files || this.#files.count === 0) return;
     this.#views.i32[this.#program.piece / 4 + INSTRUCTION] = -1;
@@ -264,7 +264,7 @@ export class Packer {
     this.#isBegun = true;
   }
 
-  /** Reads and packs what lies in files, on all threads. False: something could not be read, and nothing counts as read. */
+  /** Reads and packs the weights in files, on all threads. False: a read failed, and nothing counts as read. */
   async packFiles(watch: UploadWatch): Promise<boolean> {
     const files = this.#files;
     if (!files) return false;
@@ -290,7 +290,7 @@ export class Packer {
   async #endGroup(): Promise<void> {
     const isBegun = this.#isBegun;
     this.#isBegun = false;
-    await this.#runBatch(() => (isBegun ? this.#team.goOn() : this.#team.runBatch()));
+    await this.#runBatch(() => (isBegun ? this.#team.resume() : this.#team.runBatch()));
     this.#group[PIECES] = 0;
   }
 
@@ -320,7 +320,7 @@ export class Packer {
   }
 
   /**
-   * Reads what instruction `index` is for, one matrix after the other, and packs all but its last piece: that one is packed while
+   * Reads the weight of instruction `index`, one matrix after the other, and packs all but its last piece: that one is packed while
    * the next weight is read, or by flush().
    */
   async pack(index: number, read: WeightReader): Promise<void> {
@@ -340,21 +340,21 @@ export class Packer {
       const at = buffers[buffer]!;
       const target = this.#views.u8.subarray(at, at + count * rowBytes);
       const reading = read(target, firstByte + row * rowBytes);
-      reading.catch(() => {}); // awaited below, after what may throw before it
+      reading.catch(() => {}); // awaited below, after code that may throw before it
       await this.flush();
       await reading;
       this.#pending = { index, firstUnit: firstUnit + row / unitRows, rows: count, buffer };
     }
   }
 
-  /** Packs what was read last. */
+  /** Packs the last piece that was read. */
   async flush(): Promise<void> {
     const piece = this.#pending;
     this.#pending = undefined;
     if (piece) await this.#run(piece);
   }
 
-  /** Ends this program, so that the helpers go on to the model's. */
+  /** Ends this program, so that the helpers continue with the model's. */
   finish(): void {
     this.#team.stop();
   }
@@ -492,7 +492,7 @@ function neuronMemory({ buffer }: ArenaViews, at: number, bytes: number): Neuron
   };
 }
 
-/** Whether a matrix of floats with so many columns has a tiled kernel. */
+/** Whether a matrix of floats with `cols` columns has a tiled kernel. */
 export function hasFloatPanels(cols: number): boolean {
   return cols % FLOAT_UNROLL === 0;
 }

@@ -48,7 +48,7 @@ export interface PlacedWeight {
   readonly blocks?: { at: number; rowPanelBytes: number; codebook: number };
   readonly floats?: { at: number; rowPanelBytes: number; type: FloatType };
   readonly neurons?: { at: number; kind: NeuronUse["kind"]; isWords: boolean };
-  /** It is in row panels of floats, of which columns are left out (ops/float-columns.ts). */
+  /** The weight is in row panels of floats, of which columns are left out (ops/float-columns.ts). */
   readonly leavesColumns?: boolean;
   /** The instruction that packs it, and the bytes of its row panels. */
   readonly packing?: number;
@@ -77,7 +77,7 @@ export class WeightStore {
 
   /**
    * Places every weight; `uses` are the ops that read it, `neurons` how it is read where a ReLU makes parts unnecessary. Returns
-   * the program by which so many threads pack the panels.
+   * the program by which `threads` threads pack the panels.
    */
   place(
     uses: ReadonlyMap<Weight, ReadonlySet<OpKind>>,
@@ -112,7 +112,7 @@ export class WeightStore {
     });
   }
 
-  /** Writes what kernels read beside row panels; before run(). */
+  /** Writes the codebooks that kernels read beside row panels; before run(). */
   writeCodebooks(): void {
     for (const { weight, blocks } of this.#placed.values()) {
       const tiled = blocks && packingOf(weight.dtype.name);
@@ -121,7 +121,7 @@ export class WeightStore {
     }
   }
 
-  /** Reads a weight from the file into its place. */
+  /** Reads a weight from the file to its address. */
   async upload(weight: Weight, read: WeightReader, packer: Packer): Promise<void> {
     const placed = this.get(weight);
     const { vector, taps, raw, packing } = placed;
@@ -139,7 +139,7 @@ export class WeightStore {
     } else await this.#uploadRaw(views.u8, raw!, weightBytes(weight), read);
   }
 
-  /** Where the rows of a matrix are, for makeRowReader(). */
+  /** The location and layout of a matrix's rows, for makeRowReader(). */
   rowsOf(weight: Weight): TableRows {
     const { raw, blocks, floats } = this.get(weight);
     const cols = weight.shape[1]!;
@@ -272,12 +272,12 @@ export class WeightStore {
   }
 }
 
-/** It is not read when the model is opened. */
+/** Whether a weight is not read when the model is opened. */
 export function staysOnDisk({ onDisk, onDemand }: PlacedWeight): boolean {
   return onDisk !== undefined || onDemand !== undefined;
 }
 
-/** Whether kernels compute a convolution of so many columns, which then need its weights as [taps, cols]. */
+/** Whether kernels compute a convolution of `cols` columns, which then need its weights as [taps, cols]. */
 function hasConvKernel(cols: number): boolean {
   return cols % 4 === 0;
 }

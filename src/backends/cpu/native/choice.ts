@@ -71,7 +71,7 @@ function kernelsIn({
   return [...ofTiles.reverse(), vectorStreams, ...others, vector];
 }
 
-/** The same choice with variants that have code in place of those that have none. */
+/** The same choice, with variants that have code instead of those that have none. */
 export function choiceWithCode(
   choose: ChooseMatmul,
   refusal: RefusalOf,
@@ -105,7 +105,7 @@ function firstRefusal(
 
 /**
  * The same variant without knobs, if that fits; or the one with the most tokens that is no wider; or the smallest of all,
- * which the lowering may refuse in turn.
+ * which the lowering may refuse, too.
  */
 function replacement(
   problems: readonly MatmulProblem[],

@@ -39,7 +39,7 @@ export interface NativeImage {
   readonly kernels: Readonly<Record<string, string>>;
 }
 
-/** What a thread needs to call machine code kernels: plain data, sent to every thread. */
+/** Data that a thread needs to call machine code kernels: plain data, sent to every thread. */
 export interface NativeJob {
   readonly image: NativeImage;
   /** Parameter blocks, one for each thread. */

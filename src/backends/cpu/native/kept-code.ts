@@ -2,7 +2,7 @@
 // the start of a small one. The code of a kernel depends on its key, the target and the sources: a file of other sources counts for
 // nothing, and the next one replaces it.
 //
-// The platform answers for who could have written the file, and that it is whole (KeptFiles).
+// The platform checks who could have written the file, and that it is whole (KeptFiles).
 //
 //   uint32 bytes of the index; the index as JSON; the code of each kernel, one after the other
 
@@ -19,7 +19,7 @@ interface Index {
 }
 
 const LENGTH_BYTES = 4;
-/** With more than that, only what the present run used is kept. */
+/** With more than that, only the code that the present run used is kept. */
 const MOST_BYTES = 4 << 20;
 
 export class KeptCode {
@@ -34,7 +34,7 @@ export class KeptCode {
     this.#file = `kernels-${target}.bin`;
   }
 
-  /** What is kept, or else what `make` makes, which save() keeps. */
+  /** The kept code, or else the result of `make`, which save() keeps. */
   of(key: string, make: () => Made): Made {
     this.#kept ??= this.#read();
     const known = this.#used.get(key) ?? this.#kept.get(key);

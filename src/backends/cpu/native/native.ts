@@ -106,7 +106,7 @@ function linked(functions: readonly NativeFunction[], arch: NativeHost["arch"]):
   };
 }
 
-/** Tests whether machine code can be loaded and called here: what is wrong, or undefined. */
+/** Tests whether machine code can be loaded and called here: the error, or undefined. */
 function tryOut(native: NativeKernels): string | undefined {
   const { target, host } = native;
   const { width } = target;
@@ -125,7 +125,7 @@ function tryOut(native: NativeKernels): string | undefined {
   return isRight ? undefined : `a test kernel for ${target.name} computed a wrong result`;
 }
 
-/** Tests whether AMX tiles can be used and multiply correctly: what is wrong, or undefined. */
+/** Tests whether AMX tiles can be used and multiply correctly: the error, or undefined. */
 function tryTiles(native: NativeKernels): string | undefined {
   const { host, target } = native;
   const refused = askForTiles(host);

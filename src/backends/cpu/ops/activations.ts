@@ -53,7 +53,7 @@ export const quantize: InstructionDef<Quantize> = {
 };
 
 /**
- * Rounds rows to a type and back. A row that leaves the range of the type stays float32, whatever the other rows are, and
+ * Rounds rows to a type and back. A row that leaves the range of the type stays float32, regardless of other rows, and
  * the first such row is recorded.
  */
 export interface Round {
@@ -67,7 +67,7 @@ export interface Round {
   /** Columns of a row, and of a row of a matrix: a row may have several, one for each expert. */
   readonly cols: number;
   readonly part: number;
-  /** Room for a row of `dtype`, or for what the kernel reports, for each thread. */
+  /** Room for a row of `dtype`, or for the kernel's report, for each thread. */
   readonly scratch: number;
   readonly scratchBytes: number;
   /** i32: the number of the first instruction that kept a row; f32: the largest value of that row. */

@@ -1,4 +1,4 @@
-// gather and adapt: the rows that use an adapter (LoRA), as rows of their own, and what is added to the rows that they came from.
+// gather and adapt: copy the rows that use an adapter (LoRA) to rows of their own, and add the result to the original rows.
 
 import { adapterOf, type Rows } from "../../../graph/graph.ts";
 import { type ExecutorContext, perRow } from "../executor.ts";

@@ -1,5 +1,5 @@
 // attention: scores, softmax and mix, by kernels over the paged cache (attention-passes.ts); for many tokens of a sequence, over
-// rows of it that are widened first (attention-many.ts).
+// rows of it that are widened first (attention-prefill.ts).
 //
 // Otherwise four queries that attend to the same keys and values share a pass over the cache: four heads that share a KV head, or, of
 // the remaining heads, one head of four neighbouring tokens (prefill). A query's result has the same bits either way: the
@@ -15,8 +15,8 @@ import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import { mixesWidened } from "../../../kernels/ops/attention/kv-widen.ts";
 import { type Executor, type ExecutorContext, rowCount } from "../executor.ts";
 import type { Attention } from "./attention-instruction.ts";
-import { makeMany, manyKernels, manyScratchBytes, tokensOfChunk } from "./attention-many.ts";
 import { lengthOf, makePasses, WIDE_QUERIES } from "./attention-passes.ts";
+import { makeMany, manyKernels, manyScratchBytes, tokensOfChunk } from "./attention-prefill.ts";
 import type { InstructionDef, LowerNode } from "./op.ts";
 
 export const lowerAttention: LowerNode<"attention"> = (c, n): Attention | string => {
@@ -145,7 +145,7 @@ function isInFour(i: Attention, c: ExecutorContext, token: number): boolean {
   );
 }
 
-/** How many rows of the batch, from `first` on and before `end`, follow one another in one sequence. */
+/** The number of rows of the batch, from `first` on and before `end`, that follow one another in one sequence. */
 function neighbours(i: Attention, c: ExecutorContext, first: number, end: number): number {
   const from = attendedFrom(i, c.views.i32[c.program.batch.positions / 4 + first]!);
   let next = first + 1;

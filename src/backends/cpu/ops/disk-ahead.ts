@@ -1,6 +1,6 @@
 // disk_guess and disk_ahead: no ops of the graph. Where experts are read on demand, disk_guess applies the router of the next layer
 // with experts to the input of this layer's router, which the next one's resembles; disk_ahead asks for the experts that it
-// would choose. They are read while this layer is computed (disk/ahead.ts). Nothing that is computed depends on them.
+// would choose. They are read while this layer is computed (disk/ahead.ts). No result depends on them.
 
 import type { NodeOf, Routing, Rows, Value } from "../../../graph/graph.ts";
 import { routeRow, routeScratchSize } from "../../../graph/route.ts";

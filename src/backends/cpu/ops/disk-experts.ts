@@ -1,5 +1,5 @@
 // disk_experts: no op of the graph. When the routes of a batch are known, it asks for the experts that are in no slot, for all
-// matrices of these routes (disk/demand.ts). The matmuls wait for what they read.
+// matrices of these routes (disk/demand.ts). The matmuls wait for their experts.
 
 import { DemandSlots } from "../disk/demand-slots.ts";
 import { rowCount } from "../executor.ts";
@@ -11,7 +11,7 @@ export interface DiskExperts {
   readonly table: GroupTable;
   /** In the order in which they are used: numbers in DemandProgram.weights. */
   readonly weights: readonly number[];
-  /** Of the first, or the last, layer with experts. */
+  /** Its layer is the first, or the last, with experts. */
   readonly isFirst: boolean;
   readonly isLast: boolean;
 }

@@ -14,7 +14,7 @@ export interface DiskWait {
   readonly message: number;
   /** Weights of a round. */
   readonly weights: number;
-  /** Those before this one are released. */
+  /** Weights before this one are released. */
   readonly first: number;
   /** The pieces of the weights that it waits for, from number `first` on. */
   readonly pieces: readonly number[];

@@ -17,7 +17,7 @@ export interface Embed {
 }
 
 /**
- * Kernels that turn a raw row of a table into floats, and how many columns they take at a time. Rows of other types are
+ * Kernels that convert a raw row of a table to floats, and the number of columns that they take at a time. Rows of other types are
  * dequantized by TypeScript, which takes 3 us for 2048 columns, where a token takes 10 ms and more.
  */
 const rowKernels: Readonly<Record<string, { kernel: string; unit: number }>> = {

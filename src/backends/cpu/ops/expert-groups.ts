@@ -7,7 +7,7 @@
 //                        their scratch memory take no more
 //   expert [most]        expert of each group, ascending
 //   start [most + 1]     first pair of each group in `pairs`, and the end
-//   next [experts]       for counting: where an expert's next pair goes
+//   next [experts]       for counting: the index of an expert's next pair
 //   pairs [rows * slots] token * slots + slot, ordered by expert, then by token
 //   position [the same]  where each pair is in `pairs`
 //   groupOf [the same]   group of each pair

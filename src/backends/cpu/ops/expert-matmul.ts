@@ -1,10 +1,10 @@
 // Runs a matmul with a matrix for each expert: the pairs of an expert (expert-groups.ts) are the tokens of a dense matmul over
-// the expert's matrix. Experts that no token uses are not read. Experts that are read on demand (disk/demand.ts) are waited for one by
-// one.
+// the expert's matrix. Experts that no token uses are not read. For experts that are read on demand (disk/demand.ts), threads wait one
+// by one.
 //
-// A chunk is a fixed fraction of all work, so every batch has the same number of chunks, whatever its groups are, and stages
-// are not planned again. The cost of a row panel is its tokens, plus one for reading it. A result has the same bits whatever
-// thread computes it, and with whatever other pairs.
+// A chunk is a fixed fraction of all work, so every batch has the same number of chunks, for any groups, and stages are not
+// planned again. The cost of a row panel is its tokens, plus one for reading it. A result has the same bits on any thread,
+// and beside any other pairs.
 
 import { dtypeByName } from "../../../dtypes/table.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
@@ -71,7 +71,7 @@ export function expertMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKe
   const panel = own.panel + c.thread * own.panelBytes;
   const { f32 } = c.views;
   const { demand } = own;
-  /** With the experts' matrix number `place`. */
+  /** With matrix number `place` of the experts. */
   const runGroup = (group: number, place: number, from: number, to: number) => {
     const start = groups.start(group);
     const size = groups.start(group + 1) - start;

@@ -1,4 +1,4 @@
-// The columns of `down` whose activations are not zero, of float weights (docs/sparse.md, kernels/ops/neurons/float-neurons.ts), for
+// The columns of `down` whose activations are not zero, of float weights (docs/inside/sparse.md, kernels/ops/neurons/float-neurons.ts), for
 // one token. The weight lies in row panels as any other: batches of more tokens are matmuls like all others.
 
 import {
@@ -22,14 +22,14 @@ export interface FloatColumns {
   readonly together: number;
   /** Bytes of a column in a panel. */
   readonly columnBytes: number;
-  /** For each thread: how long the list is (LIST_AT bytes), and the list. */
+  /** For each thread: the length of the list (LIST_AT bytes), and the list. */
   readonly list: number;
   readonly listBytes: number;
 }
 
 const LIST_AT = 16;
 
-/** Bytes of a list of so many columns, and of what is before it. */
+/** Bytes of a list of `cols` columns, and of the words before it. */
 export function floatListBytes(cols: number): number {
   return LIST_AT + (cols + FLOAT_ENTRIES_AHEAD) * FLOAT_ENTRY_BYTES;
 }

@@ -1,4 +1,4 @@
-// The rows of `up` that a token's gates need, for types whose rows become row panels as they are read (docs/sparse.md,
+// The rows of `up` that a token's gates need, for types whose rows become row panels as they are read (docs/inside/sparse.md,
 // kernels/ops/neurons/word-rows.ts and float-neurons.ts). A few tokens compute the rows that any of them needs, larger batches all.
 
 import type { Rows } from "../../../graph/graph.ts";
@@ -27,7 +27,7 @@ export interface GatheredRows {
   readonly gatherer: string;
   /** For each thread: f32 [n], the gates of several tokens. */
   readonly gates: number;
-  /** For each thread: how long a list is and results (LIST_AT bytes), then the list; and panels. */
+  /** For each thread: the length of a list, and results (LIST_AT bytes), then the list; and panels. */
   readonly list: number;
   readonly listBytes: number;
   readonly panels: number;
@@ -41,14 +41,14 @@ const ROWS_TOGETHER: number = PANELS_TOGETHER * PANEL_ROWS;
 /** The most tokens that compute only the rows that any of them needs. */
 const MOST_TOKENS = 4;
 
-/** Where the results of panels are, for each token, and the list. */
+/** Offsets of the results of panels, for each token, and of the list. */
 const RESULTS_AT = 16;
 const LIST_AT: number = RESULTS_AT + MOST_TOKENS * 4 * ROWS_TOGETHER;
 
 /** Entries behind the last row: to the end of its panel, and another panel to prefetch. */
 export const PANELS_BEHIND: number = 2 * PANEL_ROWS;
 
-/** Bytes of a list of n rows, and of what is before it. */
+/** Bytes of a list of n rows, and of the words before it. */
 export function gatheredListBytes(n: number): number {
   return LIST_AT + (n + PANELS_BEHIND + ROWS_TOGETHER) * ROW_ENTRY_BYTES;
 }
@@ -106,7 +106,7 @@ function panelRunner(i: GatheredRows, c: ExecutorContext) {
   };
 }
 
-/** Of rows from..to those whose gates are open for any token. */
+/** Computes the rows from..to whose gates are open for any token. */
 function neededRows(i: GatheredRows, c: ExecutorContext): (from: number, to: number) => void {
   const lister = c.kernels[i.lister]!;
   const runPanels = panelRunner(i, c);

@@ -35,7 +35,7 @@ interface ExpertActivations {
 
 type RoundedValue = Pick<Widened, "value" | "weight" | "dtype">;
 
-/** What `round` instructions round, and where the first that keeps a row is recorded (activations.ts). */
+/** The values that `round` instructions round, and the address that records the first that keeps a row (activations.ts). */
 export interface Roundings {
   readonly record: number;
   readonly rounded: readonly RoundedValue[];
@@ -48,9 +48,9 @@ export class MatmulActivations {
   /** Areas that all matmuls share, with a part for each thread. */
   readonly #scratch = new Map<string, number>();
 
-  /** What `round` instructions round, by their number - 1. */
+  /** The values that `round` instructions round, by their number - 1. */
   readonly #rounded: RoundedValue[] = [];
-  /** Where the first of them that keeps a row is recorded. */
+  /** The address that records the first of them that keeps a row. */
   #record: number | undefined;
 
   constructor(compiler: MatmulCompiler) {
@@ -64,7 +64,7 @@ export class MatmulActivations {
       : { record: this.#record, rounded: this.#rounded };
   }
 
-  /** Forgets what was prepared from a slot, whose value is overwritten. */
+  /** Forgets activations that were prepared from a slot, whose value is overwritten. */
   forget(slot: number): void {
     const isWritten = (held: Value | undefined) => held && this.#c.address(held) === slot;
     for (const prepared of this.#prepared.values()) {
@@ -153,10 +153,10 @@ export class MatmulActivations {
     let isNew = false;
     const [slots, experts] = [routes.cols / 2, weight.shape[0]!];
     const pairs = this.#c.rows * slots;
-    // Where experts share a matrix, its pairs may be more than the rows of a batch: then they are several groups.
+    // If experts share a matrix, its pairs may be more than the rows of a batch: then they are several groups.
     const most = Math.min(experts + slots, pairs);
     const shape = { rows: routes.rows, slots, experts, most, pairs };
-    // Those of an adapter's rows do not take the place of all rows' groups, which the next matmul reads again.
+    // The groups of an adapter's rows do not replace those of all rows, which the next matmul reads again.
     const key = `${slots} of ${experts} experts of ${routes.rows}`;
     const at = this.#once(key, groupTableBytes(shape), routes, undefined, (table): GroupExperts => {
       const from = this.#c.address(routes);
@@ -168,7 +168,7 @@ export class MatmulActivations {
     return table;
   }
 
-  /** Where experts of these routes are read on demand: asks for those of the batch. */
+  /** Asks for a batch's experts, if experts of these routes are read on demand. */
   #askForExperts(routes: Value, table: GroupTable): void {
     const { plan, weights: store } = this.#c.options;
     const weights = plan.graph.nodes.flatMap((node) => {
@@ -247,19 +247,20 @@ export class MatmulActivations {
     return prepared.at;
   }
 
-  /** How the variants of a choice store activations, and the bytes of a block that are enough for all variants. */
+  /** The activation layouts of a choice's variants, and the bytes of a block that are enough for all variants. */
   #variants(span: 1 | 8, choice: MatmulChoice) {
     const { target } = this.#c.options;
-    const variants = choice.variants.map(({ replicated, tokens }) => ({
+    const variants = choice.variants.map(({ replicated, words, tokens }) => ({
       kernel: this.#c.kernel(
         quantizeActivationsKernel({
-          name: `quantize_${span * 32}${replicated ? "_replicated" : ""}`,
+          name: `quantize_${span * 32}${replicated ? "_replicated" : words ? "_words" : ""}`,
           span,
           replicated,
+          words,
           target,
         }),
       ),
-      blockBytes: activationBlockBytes(replicated, target.width),
+      blockBytes: activationBlockBytes(replicated, target.width, words),
       tile: tokens,
     }));
     // Matmuls with different choices share the buffers.

@@ -45,8 +45,8 @@ export interface TiledVariant {
   readonly vectorHalf?: string;
   readonly streams: number;
   /**
-   * For token tiles of 2, 3, ..., `tile` tokens and so many groups of rows, or all groups of `streams` row panels at once;
-   * empty: tokens are computed one by one.
+   * For token tiles of 2, 3, ..., `tile` tokens and `groups` groups of rows, or all groups of `streams` row panels at
+   * once; empty: tokens are computed one by one.
    */
   readonly matrix: readonly {
     readonly kernel: string;
@@ -62,7 +62,7 @@ export interface TiledVariant {
   readonly shared: boolean;
 }
 
-/** How activations are stored for a variant. */
+/** The layout of activations for a variant. */
 export interface ActivationVariant {
   readonly kernel: string;
   readonly blockBytes: number;

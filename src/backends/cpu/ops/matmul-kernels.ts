@@ -28,7 +28,7 @@ import { unpackedLayout, unpackPanelKernel } from "../../../kernels/ops/packed/u
 import type { KernelTarget } from "../../../kernels/target.ts";
 import type { FloatType } from "../memory/float-panels.ts";
 
-/** Bytes of scratch memory for each thread that AMX or SMMLA kernels need for so many tokens. */
+/** Bytes of scratch memory for each thread that AMX or SMMLA kernels need for `tokens` tokens. */
 export function matmulScratchBytes(tokens: number): number {
   return Math.max(tileScratchBytes(tokens), PAIR_SCRATCH_BYTES);
 }
@@ -38,7 +38,7 @@ export interface VariantKernels {
   readonly vector: Kernel;
   /** One token, `streams` row panels at once. */
   readonly vectorStreams: Kernel;
-  /** The same for half as many, where that is still several: for the remaining panels of a chunk. */
+  /** The same for half as many, if that is still several: for the remaining panels of a chunk. */
   readonly vectorHalf?: Kernel;
   /** For token tiles of 2, 3, ... tokens. */
   readonly matrix: readonly MatrixKernels[];
@@ -58,13 +58,16 @@ export interface MatrixKernels {
 export function blockKernels(
   type: string,
   layout: BlockLayout,
-  { rows, tokens, replicated, streams, streamed, amx, i8mm, unpacked, knobs }: MatmulVariant,
+  { rows, tokens, replicated, words, streams, streamed, amx, i8mm, unpacked, knobs }: MatmulVariant,
 ): VariantKernels {
   const groups = rows / groupRows(layout);
-  const style = replicated ? "replicated" : "compact";
-  const make = (name: string, shape: Omit<BlockMatmul, "name" | "layout" | "replicated">) =>
+  const style = replicated ? "replicated" : words ? "words" : "compact";
+  const make = (
+    name: string,
+    shape: Omit<BlockMatmul, "name" | "layout" | "replicated" | "words">,
+  ) =>
     arranged(knobs, `matmul.${type}.${name}`, layout.width, (own) =>
-      blockMatmulKernel({ ...shape, layout, replicated, ...own }),
+      blockMatmulKernel({ ...shape, layout, replicated, words, ...own }),
     );
   const one = { groups: groupsAtOnce(layout, layout.width), tokens: 1, order: "vector" } as const;
   const vector = make(`16x1.${style}`, one);
@@ -182,7 +185,7 @@ export function floatKernels(
 /** Float weights in the cache: 1.02 times as fast with vectors of 64 bytes, 1.04 with 32. Quantized types are no faster. */
 const inWideTiles: Knobs = { unroll: 2 };
 
-/** Token tiles of up to so many tokens take all groups: with fewer than eight sums in flight, each fma waits for the last. */
+/** Token tiles of up to this many tokens take all groups: with fewer than eight sums in flight, each fma waits for the last. */
 const NARROW = 2;
 
 /** 2, 3, ... tokens. */

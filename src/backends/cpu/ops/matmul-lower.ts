@@ -9,8 +9,9 @@ import {
   type MatmulVariant,
   variantById,
 } from "../../../kernels/matmul-variants.ts";
+import type { RowTile } from "../../../kernels/ops/matmul/row-tiles.ts";
 import { rowBlockOf } from "../../../kernels/ops/matmul/row-tiles.ts";
-import { dotRows } from "../../../kernels/ops/matmul/rows.ts";
+import { dotRows, scalarRows } from "../../../kernels/ops/matmul/rows.ts";
 import {
   activationBlockBytes,
   PANEL_ROWS,
@@ -84,7 +85,7 @@ export class MatmulLowering {
     return this.#rowByRow(node, placed.raw!);
   }
 
-  /** Forgets what was prepared from a slot, whose value is overwritten. */
+  /** Forgets activations that were prepared from a slot, whose value is overwritten. */
   forget(slot: number): void {
     this.#activations.forget(slot);
   }
@@ -136,7 +137,7 @@ export class MatmulLowering {
       const kernels = this.#named(`${type} ${variant.id}`, () =>
         blockKernels(type, layout, variant),
       );
-      const blockBytes = activationBlockBytes(variant.replicated, target.width);
+      const blockBytes = activationBlockBytes(variant.replicated, target.width, variant.words);
       return variantOf(variant, kernels, (colsOf(node) / 32) * blockBytes);
     });
     const tileScratchBytes = matmulScratchBytes(this.#c.rows);
@@ -282,15 +283,19 @@ export class MatmulLowering {
   #rowByRow(node: MatmulNode, raw: number): MatmulRows | MatmulRowTiles {
     const { dtype } = node.weight;
     const { plain, rowTile } = this.#c.options;
-    const isInteger = !plain && rowBlockOf(dtype.name) !== undefined;
-    if (node.op === "matmul" && (isInteger || rowTile)) return this.#rowTiles(node, raw, isInteger);
+    const isScalar = rowTile === "scalar";
+    const isInteger = !plain && !isScalar && rowBlockOf(dtype.name) !== undefined;
+    if (node.op === "matmul" && !isScalar && (isInteger || rowTile)) {
+      return this.#rowTiles(node, raw, isInteger ? "integers" : "floats", rowTile);
+    }
     const how = dtype.asFloat32 ? "row by row" : `rows of ${dtype.name} unpacked one by one`;
-    this.#c.explain(`${node.name}: ${plain ? "plain TypeScript" : "dot_rows"} (${how})`);
+    const kernel = plain ? undefined : isScalar ? scalarRows(WIDTH) : dotRows(WIDTH);
+    this.#c.explain(`${node.name}: ${kernel?.name ?? "plain TypeScript"} (${how})`);
     const scratchBytes = this.#activations.longestRow() * 4;
     return {
       op: "matmul_rows",
       ...this.#shape(node),
-      kernel: plain ? undefined : this.#c.kernel(dotRows(WIDTH)),
+      kernel: kernel && this.#c.kernel(kernel),
       dtype: dtype.name,
       x: this.#activations.rounded(node.x, node.weight),
       ...(node.op === "matmul_id" && { experts: this.#expertRows(node) }),
@@ -302,13 +307,18 @@ export class MatmulLowering {
   }
 
   /** In register tiles over the rows of the file; blocks as integers, where the type has them. */
-  #rowTiles(node: NodeOf<"matmul">, raw: number, isInteger: boolean): MatmulRowTiles {
-    const { target, rowTile: tile = { rows: 1, tokens: 1 } } = this.#c.options;
+  #rowTiles(
+    node: NodeOf<"matmul">,
+    raw: number,
+    how: "integers" | "floats",
+    tile: RowTile = { rows: 1, tokens: 1 },
+  ): MatmulRowTiles {
+    const { target } = this.#c.options;
+    const isInteger = how === "integers";
     const { dtype } = node.weight;
     const shape = this.#shape(node);
     const columns = colsOf(node);
     const integers = isInteger ? { dtype: dtype.name, target } : undefined;
-    const how = isInteger ? "integers" : "floats";
     const tileText = `register tile ${tile.rows}x${tile.tokens}`;
     this.#c.explain(`${node.name}: ${dtype.name} as ${how}, rows as in the file, ${tileText}`);
     const scratchBytes = rowTileScratch(this.#activations.longestRow());

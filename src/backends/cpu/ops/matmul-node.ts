@@ -1,5 +1,5 @@
-// What matmul-lower.ts (the instruction of a matmul) and matmul-activations.ts (its activations) share: the node, the compiler
-// as they see it, and the chosen variants.
+// The parts that matmul-lower.ts (the instruction of a matmul) and matmul-activations.ts (its activations) share: the node,
+// the compiler as they see it, and the chosen variants.
 
 import type { GraphNode, NodeOf } from "../../../graph/graph.ts";
 import type { MatmulChoice } from "../../../kernels/matmul-variants.ts";

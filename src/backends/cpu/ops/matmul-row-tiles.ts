@@ -59,7 +59,7 @@ export function rowTileKernels(
   };
 }
 
-/** Scratch memory of a thread, as much as the largest register tile needs with rows of so many columns. */
+/** Scratch memory of a thread, as much as the largest register tile needs with rows of `columns` columns. */
 export function rowTileScratch(columns: number): number {
   return Math.max(MOST_ROW_TILE * columns * 4, (columns / 32) * scaleStride(MOST_ROW_TILE));
 }

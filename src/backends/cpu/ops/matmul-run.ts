@@ -8,7 +8,7 @@ import type { ChoiceTable, TiledMatmul, TiledVariant } from "./matmul-data.ts";
 
 type KernelCall = ExecutorContext["kernels"][string];
 
-/** How the kernels of a layout are called. */
+/** The calls of a layout's kernels. */
 export interface TileKernels {
   /** The address at which the matrix kernels read the row panel at this address: widened or unpacked, where they need that. */
   tile(at: number, unpack: KernelCall | undefined): number;
@@ -32,7 +32,7 @@ export interface TileKernels {
     tokenTiles: number,
     outStride: number,
   ): void;
-  /** Called after `vector` has computed so many row panels for one token: computes them again where its results are useless. */
+  /** Called after `vector` has computed `tiles` row panels for one token: computes unusable results again. */
   readonly check?: ((w: number, x: number, out: number, tiles: number) => void) | undefined;
   /** All rows of `tiles` row panels in each stream for one token tile; where the layout has such kernels. */
   streams?(
@@ -47,12 +47,12 @@ export interface TileKernels {
   ): void;
 }
 
-/** The index of the variant for so many rows. */
+/** The index of the variant for `rows` rows. */
 export function chosen(c: ExecutorContext, choice: ChoiceTable, rows: number): number {
   return c.views.i32[choice / 4 + rows]!;
 }
 
-/** Runs row panels from..to of the matrix at `w`, for so many tokens whose activations begin at `x`, into `out`. */
+/** Runs row panels from..to of the matrix at `w`, for `tokens` tokens whose activations begin at `x`, into `out`. */
 export type RunTiles = (
   w: number,
   x: number,
@@ -110,7 +110,7 @@ export function runVariant(
     }
   };
   const fullInStreams = matrix.at(-1)?.inStreams;
-  /** Runs as many row panels as fill the streams, for all full token tiles; returns how many. */
+  /** Runs as many row panels as fill the streams, for all full token tiles; returns their number. */
   const inStreams = (
     w: number,
     activations: number,

@@ -37,7 +37,7 @@ export interface MatmulFloats extends TiledMatmul {
   readonly wide: number;
   /** Bytes of `wide` for each thread: a panel of the longest rows of all matmuls, which share it. */
   readonly wideBytes: number;
-  /** Where rows that stay float32 are recorded (activations.ts); -1: there are none. */
+  /** The address that records rows that stay float32 (activations.ts); -1: there are none. */
   readonly record: number;
 }
 
@@ -97,7 +97,7 @@ export const matmulBlocks: InstructionDef<MatmulBlocks> = {
   },
 };
 
-/** How the kernels of quantized row panels are called. */
+/** The calls of the kernels of quantized row panels. */
 function blockTiles(i: MatmulBlocks, c: ExecutorContext): TileKernels {
   const { spans, codebook } = i;
   const scratch = i.tileScratch + c.thread * i.tileScratchBytes; // read only by kernels that have it
@@ -133,7 +133,7 @@ export const matmulFloats: InstructionDef<MatmulFloats> = {
   },
 };
 
-/** How the kernels of row panels of floats are called. */
+/** The calls of the kernels of row panels of floats. */
 function floatTiles(i: MatmulFloats, c: ExecutorContext): TileKernels {
   const widen = i.widen === undefined ? undefined : c.kernels[i.widen]!;
   const wide = i.wide + c.thread * i.wideBytes;
@@ -154,7 +154,7 @@ function floatTiles(i: MatmulFloats, c: ExecutorContext): TileKernels {
   };
 }
 
-/** How the kernels of a matmul's row panels are called. */
+/** The calls of the kernels of a matmul's row panels. */
 export function tilesOf(i: MatmulBlocks | MatmulFloats, c: ExecutorContext): TileKernels {
   return i.op === "matmul_blocks" ? blockTiles(i, c) : floatTiles(i, c);
 }

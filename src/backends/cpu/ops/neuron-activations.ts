@@ -3,7 +3,7 @@
 //
 //   neuron_slabs  activations of neuron rows: lanes are blocks (kernels/ops/neurons/neuron-rows.ts)
 //   neuron_list   activations of neuron columns: only those that are not zero (neuron-list.ts). A list has parts, so that threads can
-//                 make them beside each other (column-stages.ts); whoever reads several puts them one behind the other
+//                 make them in parallel (column-stages.ts); a reader of several puts them one behind the other
 
 import type { Rows } from "../../../graph/graph.ts";
 import { COLUMN_HEADER, LIST_PART } from "../../../kernels/ops/neurons/neuron-list.ts";
@@ -42,9 +42,9 @@ export interface NeuronList extends NeuronActivations {
   readonly lister: string;
 }
 
-/** Where the parts of a token's list are, and where a block and a column are in the matrix. */
+/** The offsets of the parts of a token's list, and of a block and a column in the matrix. */
 export interface ListPlace {
-  /** The first block of each part, and how many there are in all. A chunk of columns has whole parts. */
+  /** The first block of each part, and the number of all blocks. A chunk of columns has whole parts. */
   readonly parts: readonly number[];
   /** A LIST_PART for each at the beginning. Then areas for headers, columns and activations, as large as they may be. */
   readonly headersAt: number;
@@ -59,7 +59,10 @@ export interface ListPlace {
 /** The most blocks of a part where large batches read lists: columns should stay in the cache while all their tokens read them. */
 export const PART_BLOCKS = 16;
 
-/** What is not part of a list may be written behind the end of each part, and copied by whole vectors: so many headers and columns. */
+/**
+ * The numbers of headers and columns that may be written behind the end of each part, and copied by whole vectors, without being part
+ * of a list.
+ */
 const HEADERS_BEHIND = 3;
 const COLUMNS_BEHIND = 64;
 
@@ -75,7 +78,7 @@ export function slabsBytes(cols: number, width: number): number {
   return Math.ceil(cols / BLOCK_COLS / (width / 4)) * X_SLAB_VECTORS * width;
 }
 
-/** The list of a token for a matrix with so many columns, with at most so many blocks in a part. */
+/** The list of a token for a matrix with `cols` columns, with at most `mostBlocks` blocks in a part. */
 export function listPlace(
   cols: number,
   threads: number,
@@ -92,7 +95,7 @@ export function listPlace(
   return { parts, ...areasOf(cols / BLOCK_COLS, parts.length - 1), ...matrix };
 }
 
-/** Where the areas of a list are that has so many blocks in so many parts. */
+/** The offsets of the areas of a list that has `blocks` blocks in `parts` parts. */
 function areasOf(blocks: number, parts: number) {
   const whole = (bytes: number) => Math.ceil(bytes / 16) * 16;
   const headersAt = whole(parts * LIST_PART.bytes);

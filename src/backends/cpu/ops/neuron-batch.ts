@@ -58,7 +58,7 @@ export function batchExecutor(
   };
 }
 
-/** Runs a row panel for so many tokens: full token tiles, a narrower one, and a single token by the kernel for one. */
+/** Runs a row panel for `tokens` tokens: full token tiles, a narrower one, and a single token by the kernel for one. */
 function panelRunner(
   i: MatmulBlocks,
   c: ExecutorContext,

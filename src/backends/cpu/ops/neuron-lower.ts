@@ -81,7 +81,10 @@ export class NeuronLowering {
     }
   }
 
-  /** Before a matmul: prepares what a later one of neuron rows reads, in the stage that prepares this one's activations. */
+  /**
+   * Before a matmul: prepares the activations of a later one of neuron rows, in the stage that prepares this one's
+   * activations.
+   */
   prepare(x: Value): void {
     const rows = this.#rowsOf.get(x);
     if (rows) this.#slabs(rows);
@@ -172,7 +175,7 @@ export class NeuronLowering {
     };
   }
 
-  /** The kernel that makes a panel, and how many rounds it takes. */
+  /** The kernel that makes a panel, and the number of its rounds. */
   #gatherer(
     { weight }: NodeOf<"matmul">,
     matmul: MatmulBlocks | MatmulFloats,
@@ -212,7 +215,7 @@ export class NeuronLowering {
     };
   }
 
-  /** How batches of a matmul are computed, in row panels that a kernel makes. */
+  /** The plan for batches of a matmul, in row panels that a kernel makes. */
   #batch({ weight }: NodeOf<"matmul">, matmul: MatmulBlocks, kind: NeuronUse["kind"]): NeuronBatch {
     const layout = this.#layoutOf(weight);
     const type = weight.dtype.name;
@@ -293,7 +296,7 @@ export class NeuronLowering {
     };
   }
 
-  /** How activations are quantized: as those of all other matmuls. */
+  /** The quantization of activations: as that of all other matmuls. */
   #quantized(x: Value) {
     const { target } = this.#c.options;
     const shape = { name: "quantize_32", span: 1, replicated: false, target } as const;

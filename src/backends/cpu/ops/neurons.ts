@@ -1,6 +1,6 @@
-// Matmuls that are computed neuron by neuron (docs/sparse.md): rows of `up` whose gate is not zero, and columns of `down` whose
+// Matmuls that are computed neuron by neuron (docs/inside/sparse.md): rows of `up` whose gate is not zero, and columns of `down` whose
 // activation is not zero. neuron-weights.ts finds them in the graph, neuron-lower.ts makes the instructions,
-// neuron-activations.ts prepares what they read, and neuron-batch.ts computes all neurons of batches. Results have the bits of the
+// neuron-activations.ts prepares their activations, and neuron-batch.ts computes all neurons of batches. Results have the bits of the
 // matmuls that read everything.
 
 import type { Rows } from "../../../graph/graph.ts";
@@ -20,7 +20,7 @@ export interface NeuronRows {
   readonly rows: Rows;
   readonly n: number;
   readonly out: number;
-  /** Also added to rows that are left out: whatever these are, they are multiplied by zero. */
+  /** Also added to rows that are left out: for any bias, they are multiplied by zero. */
   readonly bias: number;
   readonly kernel: string;
   /** The kernel that lists rows. */
@@ -33,12 +33,14 @@ export interface NeuronRows {
   readonly slabs: number;
   readonly w: number;
   readonly rowBytes: number;
-  /** For each thread: how long the list of a chunk's rows is (ROW_LIST_AT bytes), the list, and scratch memory of the kernel. */
+  /**
+   * For each thread: the length of the list of a chunk's rows (ROW_LIST_AT bytes), the list, and scratch memory of the kernel.
+   */
   readonly list: number;
   readonly listBytes: number;
   readonly scratch: number;
   readonly scratchBytes: number;
-  /** How batches are computed; undefined: token by token. */
+  /** The plan for batches; undefined: token by token. */
   readonly batch: NeuronBatch | undefined;
 }
 
@@ -55,7 +57,7 @@ export interface NeuronColumns {
   /** Lists of activations, one for each token. */
   readonly x: number;
   readonly place: ListPlace;
-  /** The kernel that puts parts one behind the other, and where, for each thread: how many headers there are, and a list. */
+  /** The kernel that puts parts one behind the other, and its memory for each thread: the number of headers, and a list. */
   readonly gatherer: string;
   readonly gathered: number;
   readonly gatheredBytes: number;
@@ -65,7 +67,7 @@ export interface NeuronColumns {
   readonly tileBytes: number;
   /** Tiles that the kernel computes at once. */
   readonly tilesTogether: number;
-  /** How batches are computed; undefined: token by token. */
+  /** The plan for batches; undefined: token by token. */
   readonly batch: NeuronBatch | undefined;
 }
 
@@ -75,7 +77,7 @@ const RANGE_ROWS = 256;
 /** Chunks of rows for each thread: the first group of each is not prefetched. */
 const CHUNKS_OF_ROWS = 2;
 
-/** Where a list begins, behind its length. */
+/** The offset of a list, behind its length. */
 const ROW_LIST_AT = 16;
 
 /** The most bytes of the length of a list, and of a list of n rows. */
@@ -164,12 +166,13 @@ function rowsExecutor(i: NeuronRows, c: ExecutorContext): Executor {
       run: (from, to) => {
         const tokens = rowCount(c, i.rows);
         for (let token = 0; token < tokens; token++) runToken(token, from, to);
+        addBias(i, c, from, to);
       },
     },
   };
 }
 
-/** Where a gathered list begins, behind how many headers it has. */
+/** The offset of a gathered list, behind the number of its headers. */
 const GATHERED_AT = 16;
 
 export function gatheredBytes({ bytes }: ListPlace): number {
@@ -225,7 +228,7 @@ function columnsExecutor(i: NeuronColumns, c: ExecutorContext): Executor {
   setPart(whole, gathered + GATHERED_AT, place, 0);
   const ofPart = (list: number, p: number) =>
     i32[(list + p * LIST_PART.bytes + LIST_PART.headers) / 4]!;
-  /** Adds the columns of so many blocks to a token's results. */
+  /** Adds the columns of `blocks` blocks to a token's results. */
   const add = (token: number, first: number, end: number, blocks: number, at: ListAddresses) => {
     if (blocks === 0) return;
     const out = i.out + (token * i.n + first * i.tileRows) * 4;

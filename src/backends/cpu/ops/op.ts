@@ -28,7 +28,7 @@ export interface Access {
 }
 
 /**
- * With what else it may share a stage (stages.ts). "row by row": its rows are independent, so a row may go through several
+ * The instructions with which it may share a stage (stages.ts). "row by row": its rows are independent, so a row may go through several
  * such instructions; areas of prepared activations and of the cache are not listed, since no other such instruction accesses
  * them. "as one": its chunks are in one list with those of independent instructions. "barrier": with nothing.
  */
@@ -36,11 +36,11 @@ export type StageAccess<I> =
   | "barrier"
   | { readonly stage: "row by row" | "as one"; readonly of: (instruction: I) => Access };
 
-/** How it computes some columns of its results without the others (column-stages.ts). */
+/** The operands of an instruction that can compute some columns of its results without the others (column-stages.ts). */
 export interface ColumnAccess {
   readonly rows: Rows;
   readonly cols: number;
-  /** Addresses of what any column reads as a whole; all other operands are read column by column. */
+  /** Addresses of operands that any column reads as a whole; all other operands are read column by column. */
   readonly whole: readonly number[];
   readonly writes: readonly number[];
   /** It reads or lists neurons that are not zero: a run of such instructions is worth a stage by itself. */
@@ -48,8 +48,8 @@ export interface ColumnAccess {
 }
 
 /**
- * What its kernels are lowered to. "target": the target of the matmul kernels. "wasm": WebAssembly. Numbers: the sizes that
- * they are called with; they are machine code where these are whole vectors.
+ * The lowering of its kernels. "target": for the target of the matmul kernels. "wasm": for WebAssembly. Numbers: the sizes
+ * that they are called with; they are machine code if these are whole vectors.
  */
 export type KernelCode<I> = "target" | "wasm" | ((instruction: I) => readonly number[]);
 
@@ -86,9 +86,9 @@ export interface NodeCompiler {
   cache(state: number): { readonly keys: CacheRows; readonly values: CacheRows };
   /** The address of a RecurrentState in slot 0, and the bytes from a slot to the next. */
   recurrent(state: number): { state: number; slotBytes: number };
-  /** Memory of so many bytes for each thread; instructions of the same size share it. */
+  /** Memory of `bytes` bytes for each thread; instructions of the same size share it. */
   scratch(bytes: number): { scratch: number; scratchBytes: number };
-  /** Where the first keys or values are recorded that the cache cannot hold. */
+  /** Records the first keys or values that the cache cannot hold. */
   readonly kvRecord: KvRecord;
   /** Address of i32 [maxTokens]: the tokens of each token's sequence after the batch. */
   lengths(): number;

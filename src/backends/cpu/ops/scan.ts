@@ -11,24 +11,24 @@ import { type Executor, type ExecutorContext, rowCount } from "../executor.ts";
 import { SEGMENT } from "../program.ts";
 import type { InstructionDef, LowerNode } from "./op.ts";
 
-/** Where the state of all heads lies, as lowerings of scans give it. */
+/** The addresses of the state of all heads, as lowerings of scans give them. */
 interface ScanState {
   /** The address of the state in slot 0, and the bytes from a slot to the next. */
   readonly state: number;
   readonly slotBytes: number;
-  /** For each thread: a head's state, for sequences whose state is not stored, then what its kernels read for each token. */
+  /** For each thread: a head's state, for sequences whose state is not stored, then its kernels' operands for each token. */
   readonly scratch: number;
   readonly scratchBytes: number;
 }
 
-/** src/kernels/ops/scan/ says what each computes. */
+/** The kernels of src/kernels/ops/scan/. */
 type HeadScanKernel = "scan_decay" | "scan_delta" | "scan_delta_keys" | "scan_wkv6" | "scan_wkv7";
 
 export interface HeadScan extends ScanState {
   readonly op: "head_scan";
   readonly kernel: HeadScanKernel;
   readonly heads: number;
-  /** Of keys and queries. */
+  /** Heads of keys and queries. */
   readonly keyHeads: number;
   /** The key head of head h is h % keyHeads. */
   readonly tiled: boolean;
@@ -39,7 +39,7 @@ export interface HeadScan extends ScanState {
   readonly query: number;
   readonly v: number;
   readonly out: number;
-  /** Addresses of what only some kernels read: values of each token, and weights. */
+  /** Addresses of operands that only some kernels read: values of each token, and weights. */
   readonly values: readonly number[];
   readonly weights: readonly number[];
 }
@@ -164,12 +164,12 @@ function rowAfterRow(run: RunRow): RunRows {
   };
 }
 
-/** Where this thread has room beside a head's state. */
+/** The address of this thread's scratch memory after a head's state. */
 function besideState(i: HeadScan, { thread }: ExecutorContext): number {
   return i.scratch + thread * i.scratchBytes + i.keyDim * i.vDim * 4;
 }
 
-/** How each kernel is called. */
+/** The calls of each kernel. */
 const makeRuns: Readonly<Record<HeadScanKernel, (i: HeadScan, c: ExecutorContext) => RunRows>> = {
   scan_decay: (i, c) => {
     const { scan_decay: one, scan_decay_tokens: many } = c.kernels;
@@ -275,7 +275,7 @@ function keyAt(i: HeadScan, row: number, head: number): number {
   return (row * keyHeads + own) * keyDim * 4;
 }
 
-/** What is called beside it. */
+/** Kernels that are called beside it. */
 const furtherKernels: Partial<Record<HeadScanKernel, readonly string[]>> = {
   scan_decay: ["scan_decay_tokens"],
   scan_delta_keys: ["scale", "exp"],

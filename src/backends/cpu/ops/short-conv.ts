@@ -1,5 +1,5 @@
 // short_conv: a causal convolution of a few taps over each column. A row reads the rows before it, and the state of its sequence
-// in place of rows before the batch. The last row of a sequence writes the state for the next batch.
+// instead of rows before the batch. The last row of a sequence writes the state for the next batch.
 //
 // Taps are summed in their order, those from the state first, so results do not depend on where a batch begins.
 

@@ -26,7 +26,7 @@ export class BatchRecords {
   /** Waits and wakes of the threads, and pieces that were packed. */
   readonly calls: CallTable = new CallTable();
   #started = 0;
-  /** When the other part of a split graph began, and what its sections took of this batch. */
+  /** The time at which the other part of a split graph began, and the time of its sections in this batch. */
   #paused = 0;
   #elsewhereMs = 0;
   #current: PhaseSums;
@@ -89,7 +89,7 @@ export class BatchRecords {
     };
   }
 
-  /** Of how many batches `calls` are; sentences without a full stop. */
+  /** The number of batches that `calls` belong to; sentences without a full stop. */
   notes(): string[] {
     const { prompt, generation } = this.#phases;
     const recorded = prompt.sums.recordedBatches + generation.sums.recordedBatches;
@@ -126,7 +126,7 @@ export function partsOf(
     ending.set(last, [...(ending.get(last) ?? []), node]);
   }
   const parts: ProfiledPart[] = [];
-  // What comes after the last node (disk_wait) is named after it.
+  // Instructions after the last node (disk_wait) are named after it.
   let node = graph.nodes.at(-1)!;
   for (let i = program.instructions.length - 1; i >= 0; i--) {
     const nodes = ending.get(i) ?? [];

@@ -1,4 +1,4 @@
-// What the leader does after it has waited for other threads' chunks for a while: it yields to its event loop, which reports
+// The leader's wait for other threads' chunks, after it has polled for a while: it yields to its event loop, which reports
 // compute threads that have died, and then looks again. So a dead thread is noticed at once, not after LOST_MS.
 
 import type { BatchEnd, TeamMember } from "./team.ts";
@@ -10,7 +10,7 @@ export interface BatchWait {
   stop?: (() => boolean) | undefined;
   /** Whether a thread of the team has died. */
   isLost(): boolean;
-  /** Called in between; throws where the batch is no longer wanted. */
+  /** Called in between; throws if the batch is no longer wanted. */
   check?(): void;
   lostMs?: number | undefined;
 }
@@ -23,9 +23,9 @@ export async function waitForOthers(team: TeamMember, wait: BatchWait): Promise<
   for (let end: BatchEnd = "waits"; ; ) {
     await new Promise((resolve) => setTimeout(resolve)); // a turn of the event loop
     check?.();
-    end = team.goOn(stop);
+    end = team.resume(stop);
     if (end !== "waits") return end;
-    // Asked after goOn(): chunks that the lost thread had finished count.
+    // Asked after resume(): chunks that the lost thread had finished count.
     if (isLost()) throw new Error("a compute thread was lost: it died in the middle of a batch");
     if (team.ready !== seen) {
       seen = team.ready;

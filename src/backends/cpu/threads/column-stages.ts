@@ -1,4 +1,4 @@
-// Stages of networks whose neurons are mostly zero (docs/sparse.md), for one token or two: a thread takes some columns through the
+// Stages of networks whose neurons are mostly zero (docs/inside/sparse.md), for one token or two: a thread takes some columns through the
 // gate, the rows of `up` that it opens, their product and the list of those that are not zero, without a barrier in between. Row by
 // row, one thread would do most of that for all columns while the others wait.
 //
@@ -8,14 +8,14 @@ import { columnBounds, type Executor } from "../executor.ts";
 import { MOST_ALONE } from "../ops/neuron-batch.ts";
 import type { ColumnAccess } from "../ops/op.ts";
 
-/** Instructions first..end, whose results have so many columns. */
+/** Instructions first..end, whose results have `cols` columns. */
 export interface ColumnRun {
   readonly first: number;
   readonly end: number;
   readonly cols: number;
 }
 
-/** What each instruction may do column by column: the runs of several that are worth a stage. */
+/** The runs of several column-by-column instructions that are worth a stage. */
 export function columnRuns(accesses: readonly (ColumnAccess | "idle" | undefined)[]): ColumnRun[] {
   const runs: ColumnRun[] = [];
   let open: ColumnAccess[] = [];

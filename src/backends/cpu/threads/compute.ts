@@ -23,7 +23,7 @@ export interface ComputeJob {
   /** The program to run first, while weights are read; undefined: they are there already. */
   readonly packing: PackProgram | undefined;
   readonly program: Program;
-  /** Where to record times; undefined: nowhere. */
+  /** The memory in which times are recorded; undefined: none. */
   readonly records: RecordArea | undefined;
   /** Guard mode; undefined: it is off. */
   readonly guard: GuardJob | undefined;

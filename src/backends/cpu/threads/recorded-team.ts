@@ -1,4 +1,4 @@
-// A member of the team that records what it works on and when. It replaces TeamMember where a profile is wanted; otherwise
+// A member of the team that records its work and the times of it. It replaces TeamMember if a profile is wanted; otherwise
 // nothing of this file runs.
 //
 // The clock is read once when a thread leaves an instruction, and again only if it had to wait for the next one. The time

@@ -104,7 +104,7 @@ export class RecordReader {
     this.#thread = thread;
   }
 
-  /** Drops what was read until now. */
+  /** Drops the records that were read until now. */
   forget(): void {
     this.#first = this.#read;
   }

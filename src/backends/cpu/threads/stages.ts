@@ -73,7 +73,7 @@ export function planStages(instructions: readonly Instruction[]): Stage[] {
 
 /** An executor of a stage. */
 export interface StageExecutor extends Executor {
-  /** What each instruction of the stage took; undefined: times are not recorded. */
+  /** The time of each instruction of the stage; undefined: times are not recorded. */
   readonly spent?: readonly Spent[];
 }
 
@@ -89,7 +89,7 @@ export interface StageClock {
   now(): number;
 }
 
-/** With a clock, stages of several instructions record what each of them took. */
+/** With a clock, stages of several instructions record the time of each. */
 export function stageExecutors(
   stages: readonly Stage[],
   executors: readonly Executor[],

@@ -17,7 +17,7 @@
 //   drowsy    idle threads sleep at once instead of spinning first
 //   rests     the same, but only between two batches
 //   done      in a cache line of its own: finished chunks of the open instruction
-//   then, for each thread: the low half of an instruction's number, and how many chunks of the thread's run are taken. With
+//   then, for each thread: the low half of an instruction's number, and the number of taken chunks of the thread's run. With
 //   the number of an earlier instruction, none is. A chunk is taken by a compare-exchange with a value that was read while
 //   the instruction was open: once it is over, all of its runs have changed, and the exchange fails.
 
@@ -35,14 +35,14 @@ const DONE = LINE;
 const RUNS: number = 2 * LINE;
 
 /**
- * How often a thread polls `ready` before it sleeps: up to half a millisecond. Waking a thread takes longer than most
- * instructions, and sampling a token between two batches takes less time than that. After spinning in vain (a thread is
+ * The number of polls of `ready` before a thread sleeps: up to half a millisecond. Waking a thread takes longer than most
+ * instructions, and sampling a token between two batches takes less time than that. After useless spinning (a thread is
  * suspended because others want its core) it polls a quarter as often the next time, since a scheduler penalises threads
  * that spin.
  */
 const MOST_SPINS = 10_000;
 const FEWEST_SPINS = 200;
-/** Growth of the number of polls after spinning was not in vain. */
+/** Growth of the number of polls after useful spinning. */
 const SPIN_GROWTH = 1.05;
 /** A sleeper polls again after this long even if nothing woke it. */
 const SLEEP_MS = 100;
@@ -51,10 +51,10 @@ const RENUMBER = 2 ** 30;
 /** Tells the processor that a thread spins, so that a hyperthread on the same core gets more of it. Some 50 ns. */
 const pause: () => void = (Atomics as { pause?: () => void }).pause ?? (() => {});
 
-/** How the leader's part of a batch ended; "waits": other threads have unfinished chunks, see goOn(). */
+/** The outcome of the leader's part of a batch; "waits": other threads have unfinished chunks, see resume(). */
 export type BatchEnd = "done" | "given up" | "waits";
 
-/** What an idle thread does. */
+/** Behaviour of an idle thread. */
 export type Idle = "spin" | "sleep";
 
 export function controlWords(threads: number): number {
@@ -80,7 +80,7 @@ export class TeamMember {
   #spins = MOST_SPINS;
   /** For the leader: the number at which the batch is over. */
   #end = 0;
-  /** For the leader: what its own chunk threw. */
+  /** For the leader: the error of its own chunk. */
   #cause: unknown;
 
   constructor(place: TeamPlace, executors: readonly Executor[]) {
@@ -100,20 +100,20 @@ export class TeamMember {
   /**
    * For the leader: runs all instructions once, with the helpers. "given up" when `stop` returned true; throws when a chunk
    * failed on any thread. "waits" when it has waited for others' chunks for a while, so that its thread can process events
-   * before it continues with goOn(). `meanwhile` runs when the helpers have begun. A program with pauses runs until the next one;
+   * before it continues with resume(). `meanwhile` runs when the helpers have begun. A program with pauses runs until the next one;
    * `isResumed` continues behind it.
    */
   runBatch(stop?: () => boolean, meanwhile?: () => void, isResumed = false): BatchEnd {
     if (isResumed) this.#publish(Atomics.load(this.#words, READY) + 1);
     else this.begin();
     meanwhile?.();
-    return this.goOn(stop);
+    return this.resume(stop);
   }
 
-  /** For the leader: opens the first instruction; the helpers work on it before the leader does, with goOn(). */
+  /** For the leader: opens the first instruction; the helpers work on it before the leader does, with resume(). */
   begin(): void {
     let idle = Atomics.load(this.#words, READY);
-    if (this.indexOf(idle) >= 0) idle = this.#end; // a batch that ended at a pause: nobody computes
+    if (this.indexOf(idle) >= 0) idle = this.#end; // a batch that ended at a pause: no thread computes
     if (idle > RENUMBER) {
       idle = 0; // a multiple of count + 1: "nothing to do"
       Atomics.store(this.#words, READY, idle);
@@ -126,7 +126,7 @@ export class TeamMember {
   }
 
   /** For the leader: continues a batch that was begun, or "waits". */
-  goOn(stop?: () => boolean): BatchEnd {
+  resume(stop?: () => boolean): BatchEnd {
     for (let now = Atomics.load(this.#words, READY); now !== this.#end; ) {
       if (this.#pausesAt(now)) break;
       if (stop?.()) Atomics.store(this.#words, SKIP, 1);
@@ -190,7 +190,7 @@ export class TeamMember {
     if (Atomics.add(this.#words, DONE, taken) + taken === chunks) this.#publish(now + 1);
   }
 
-  /** Takes chunks until none is left. Returns how many it took. */
+  /** Takes chunks until none is left. Returns their number. */
   protected takeChunks(now: number, executor: Executor): number {
     const threads = this.#threads;
     const chunks = executor.chunks();
@@ -268,7 +268,7 @@ export class TeamMember {
       }
       pause();
     }
-    // A thread that had no reason to spin has not spun in vain.
+    // A thread without a reason to spin has not spun uselessly.
     if (spins > 1) this.#spins = Math.max(FEWEST_SPINS, this.#spins / 4);
     for (let slept = 0; ; slept++) {
       const seen = Atomics.load(words, READY);

@@ -2,18 +2,18 @@
 // (src/kernels/ops/matmul/quantize-activations.ts), or to half floats beside half floats.
 //
 // Beside quantized weights a row of the rounded buffer is, in words: the quants, four bytes a word [cols / 4]; the scale of each
-// block of 32 as a float [cols / 32]; the sums of each 16 quants [cols / 16]. It takes no more room than the floats would.
+// block of 32 as a float [cols / 32]; the sums of each 16 quants [cols / 16]. It takes at most the room of the floats.
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import { nearestHalfText } from "../wgsl/halves.ts";
 import { float, type Kernel, LANES } from "../wgsl/kernel.ts";
 import { roundKernel, roundsActivations, roundsToHalves } from "../wgsl/round-activations.ts";
-import { divideText } from "./arithmetic.ts";
+import { divideText, fusedText, type Roundings } from "./arithmetic.ts";
 import { exactKernel, read, zero } from "./kernel.ts";
 import type { ExactContext } from "./op.ts";
 import { exactFormatOf } from "./weights.ts";
 
-/** Where a row's scales and sums are, in words from its beginning. */
+/** Offsets of a row's scales and sums, in words from its beginning. */
 export function activationPlaces(cols: number): { scales: number; sums: number } {
   return { scales: cols / 4, sums: cols / 4 + cols / 32 };
 }
@@ -21,19 +21,19 @@ export function activationPlaces(cols: number): { scales: number; sums: number }
 /** Matmuls of the same activations share the rounding of the first. */
 export function roundOnce(
   { x, weight }: Pick<NodeOf<"matmul">, "x" | "weight">,
-  { rounded, wide }: ExactContext,
+  { rounded, wide, arithmetic }: ExactContext,
 ): Kernel[] {
   if (!roundsActivations(weight)) return [];
   const span = exactFormatOf(weight.dtype)?.packing.activationSpan;
   const activation = span === undefined ? weight.dtype.activation : `blocks of ${32 * span}`;
   if (rounded.value === x && rounded.activation === activation) return [];
   Object.assign(rounded, { value: x, activation });
-  if (span !== undefined) return [quantizeKernel(x, span)];
+  if (span !== undefined) return [quantizeKernel(x, span, arithmetic)];
   return [roundKernel(x, weight, false, wide && roundsToHalves(weight))];
 }
 
 /** A lane rounds a block of 32; eight of them share a scale, or none. */
-function quantizeKernel(x: NodeOf<"matmul">["x"], span: 1 | 8): Kernel {
+function quantizeKernel(x: NodeOf<"matmul">["x"], span: 1 | 8, arithmetic: Roundings): Kernel {
   const { cols } = x;
   const blocks = cols / 32;
   const { scales, sums } = activationPlaces(cols);
@@ -54,7 +54,7 @@ function quantizeKernel(x: NodeOf<"matmul">["x"], span: 1 | 8): Kernel {
       read("x", x),
       { name: "result", type: "u32", source: { kind: "rounded" }, writes: true },
     ],
-    declarations: `${divideText(zero)}${nearestHalfText}${span === 8 ? `\nvar<workgroup> magnitudes: array<f32, ${LANES}>;` : ""}`,
+    declarations: `${fusedText(arithmetic, zero)}${divideText(arithmetic, zero)}${nearestHalfText}${span === 8 ? `\nvar<workgroup> magnitudes: array<f32, ${LANES}>;` : ""}`,
     rows: x.rows,
     grid: (rows) => [Math.ceil(blocks / LANES), rows, 1],
     body: `

@@ -13,7 +13,14 @@ import { float, type Kernel } from "../wgsl/kernel.ts";
 import { type KvFormat, kvRowWords } from "../wgsl/kv-format.ts";
 import { type EvenNibbles, evenLoad4, evenNibbles, evenStore } from "../wgsl/kv-nibbles.ts";
 import { cacheRowText, kvWriteKernel } from "../wgsl/kv-write.ts";
-import { divideText, exponentialText, multiplyAddText, tangentText } from "./arithmetic.ts";
+import {
+  divideText,
+  exponentialText,
+  fusedText,
+  multiplyAddText,
+  type Roundings,
+  tangentText,
+} from "./arithmetic.ts";
 import { cappedText } from "./elementwise.ts";
 import { exactKernel, read, write, zero } from "./kernel.ts";
 import { laneSumText, partialText } from "./norms.ts";
@@ -24,14 +31,14 @@ const SIZE = 64;
 /** Vectors of a round of the CPU's softmax. */
 const SOFTMAX_UNROLL = 2;
 
-/** How rows of the cache are read. Q8_0's scale meets keys at once, but values only with their weight. */
+/** The reading of cache rows. Q8_0's scale is applied to keys at once, but to values only with their weight. */
 interface CacheText {
   /** WGSL of `fn NAME4(at, i) -> vec4f`, the values i ... i + 3 without their scale. */
   load4(name: string, cols: number, format: KvFormat): string;
   /** WGSL of `fn NAMEScale(at, i) -> f32`; undefined: there is none. */
   scale?(name: string, cols: number): string;
-  /** How rows are written, where the usual way divides as the device does. */
-  written?(format: KvFormat): KvFormat;
+  /** The writing of rows, if the usual way divides as the device does. */
+  written?(format: KvFormat, roundings: Roundings): KvFormat;
 }
 
 /** The word of a scale is a float already; half floats are widened without the device's conversion. */
@@ -66,7 +73,7 @@ fn ${name}Scale(at: u32, i: u32) -> f32 { return bitcast<f32>(${name}[at + ${col
       name,
       {
         load4: evenLoad4(type, heads),
-        written: (format) => ({ ...format, ...exactStore(type) }),
+        written: (format, roundings) => ({ ...format, ...exactStore(type, roundings) }),
       },
     ]),
   ),
@@ -103,33 +110,40 @@ export function scoreBytes(
   return tokens * heads * context * 4;
 }
 
-export const kvWrite: ExactLower<"kv_write"> = (node, { kv, kvTypes, batch }) => {
-  const k = writtenOf(kvTypes.k, kv.k);
-  return [kvWriteKernel(node, { k, v: kv.k === kv.v ? k : writtenOf(kvTypes.v, kv.v) }, batch)];
+export const kvWrite: ExactLower<"kv_write"> = (node, { kv, kvTypes, batch, arithmetic }) => {
+  const k = writtenOf(kvTypes.k, kv.k, arithmetic);
+  const v = kv.k === kv.v ? k : writtenOf(kvTypes.v, kv.v, arithmetic);
+  return [kvWriteKernel(node, { k, v }, batch)];
 };
 
-function writtenOf({ name }: DType, format: KvFormat): KvFormat {
-  return caches[name]!.written?.(format) ?? format;
+function writtenOf({ name }: DType, format: KvFormat, roundings: Roundings): KvFormat {
+  return caches[name]!.written?.(format, roundings) ?? format;
 }
 
 /** Quotients and products as the CPU rounds them. */
-function exactStore(type: EvenNibbles): Pick<KvFormat, "functions" | "store"> {
+function exactStore(
+  type: EvenNibbles,
+  roundings: Roundings,
+): Pick<KvFormat, "functions" | "store"> {
   const store = evenStore(type, {
     divide: (a, b) => `divide(${a}, ${b})`,
     rounded: (product) => `rounded(${product})`,
   });
-  return { functions: [divideFunction, roundedFunction], store };
+  return { functions: [...divideFunctions(roundings), roundedFunction], store };
 }
 
-const divideFunction = divideText(zero);
+const divideFunctions = (roundings: Roundings): string[] => [
+  fusedText(roundings, zero),
+  divideText(roundings, zero),
+];
 const roundedFunction = `
 fn rounded(value: f32) -> f32 { return bitcast<f32>(bitcast<u32>(value) ^ ${zero}); }`;
 
-/** As quantize_kv_q8_0 rounds. */
-function exactQ8(format: KvFormat): KvFormat {
+/** Rounds as quantize_kv_q8_0 does. */
+function exactQ8(format: KvFormat, roundings: Roundings): KvFormat {
   return {
     ...format,
-    functions: [divideFunction],
+    functions: divideFunctions(roundings),
     store: (from, to, cols) => `{
     var largest = 0.0;
     for (var j = 0u; j < 32u; j++) { largest = max(largest, abs(${from}[source + j])); }
@@ -183,7 +197,7 @@ function attentionKernel(node: NodeOf<"attention">, context: ExactContext): Kern
     size: SIZE,
     declarations: `${cacheRowText(batch, state)}
 ${halfText}${keys.load4("keys", kCols, kv.k)}${values.load4("values", vCols, kv.v)}${keys.scale?.("keys", kCols) ?? ""}${values.scale?.("values", vCols) ?? ""}
-${multiplyAddText(arithmetic, zero)}${divideText(zero)}${exponentialText}${softcap === undefined ? "" : tangentText}${partialText}
+${multiplyAddText(arithmetic, zero)}${divideText(arithmetic, zero)}${exponentialText}${softcap === undefined ? "" : tangentText}${partialText}
 var<workgroup> query: array<vec4f, ${headDim / 4}>;
 var<workgroup> tops: array<f32, ${SIZE}>;
 ${scoreFunction(headDim, lanes, keys)}`,

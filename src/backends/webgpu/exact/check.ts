@@ -1,5 +1,6 @@
-// Whether a device computes what arithmetic.ts says: some thousand numbers through its functions, against the same in
-// JavaScript. A device that contracts, reorders or rounds otherwise is refused before anything is read.
+// Checks whether a device computes the functions of arithmetic.ts: some thousand numbers through them, against the same
+// in JavaScript. First with the device's own fma(), then with one of error-free transformations; a device that contracts, reorders
+// or rounds otherwise even then is refused before anything is read.
 
 import { UsageError } from "../../../base/errors.ts";
 import type { Arithmetic } from "../../../kernels/arithmetic.ts";
@@ -8,6 +9,7 @@ import type { GpuDevice } from "../device.ts";
 import { MAP_READ, usage } from "../usage.ts";
 import {
   divideText,
+  type ExactArithmetic,
   exponentialText,
   multiplyAddText,
   squareRootText,
@@ -16,7 +18,7 @@ import {
 
 const COUNT = 4096;
 
-/** What is computed of a, b and c, and what it must be. */
+/** Expressions of a, b and c, and their expected values. */
 const checks: readonly {
   readonly name: string;
   readonly wgsl: string;
@@ -103,12 +105,31 @@ function reduced(x: number, bias: number, by: MultiplyAdd): { n: number; r: numb
   return { n, r: by(n, f(2.1219444005469057e-4), by(n, f(-0.693359375), x)) };
 }
 
-/** Throws where the device's bits are others. */
-export async function checkExactness(gpu: GpuDevice, arithmetic: Arithmetic): Promise<void> {
+/** The device's means for the CPU's arithmetic; throws if none of them gives the CPU's bits. */
+export async function checkExactness(
+  gpu: GpuDevice,
+  arithmetic: Arithmetic,
+): Promise<ExactArithmetic> {
   const inputs = [0, 1, 2].map((i) => numbers(i));
-  const results = await compute(gpu, arithmetic, inputs);
+  let others: string[] = [];
+  for (const deviceFuses of [true, false]) {
+    const form = { ...arithmetic, deviceFuses };
+    others = otherBits(await compute(gpu, form, inputs), arithmetic, inputs);
+    if (others.length === 0) return form;
+  }
+  throw new UsageError(
+    `exact: the GPU "${gpu.facts.name}" computes otherwise than the processor: ${others.join(", ")}. So its texts can differ from the processor's. Open the model without exact, or with backend "cpu"`,
+  );
+}
+
+/** The checks whose bits are others, each with a number. */
+function otherBits(
+  results: Float32Array,
+  arithmetic: Arithmetic,
+  inputs: readonly Float32Array[],
+): string[] {
   const by = arithmetic.fused ? fusedMultiplyAdd : separate;
-  const others = checks.flatMap(({ name, expected }, check) => {
+  return checks.flatMap(({ name, expected }, check) => {
     for (let i = 0; i < COUNT; i++) {
       const [a, b, c] = inputs.map((values) => values[i]!) as [number, number, number];
       const [got, right] = [results[check * COUNT + i]!, expected(a, b, c, by)];
@@ -116,13 +137,9 @@ export async function checkExactness(gpu: GpuDevice, arithmetic: Arithmetic): Pr
     }
     return [];
   });
-  if (others.length === 0) return;
-  throw new UsageError(
-    `exact: the GPU "${gpu.facts.name}" computes otherwise than the processor: ${others.join(", ")}. So its texts can differ from the processor's. Open the model without exact, or with backend "cpu"`,
-  );
 }
 
-/** Of all magnitudes that matter; every fourth c takes most of a * b away, so that a fused multiply-add shows. */
+/** Numbers of all magnitudes that matter; every fourth c takes most of a * b away, so that a fused multiply-add shows. */
 function numbers(which: number): Float32Array<ArrayBuffer> {
   let state = 12345 + which;
   const next = (): number => {
@@ -140,7 +157,7 @@ function numbers(which: number): Float32Array<ArrayBuffer> {
 
 async function compute(
   gpu: GpuDevice,
-  arithmetic: Arithmetic,
+  arithmetic: ExactArithmetic,
   inputs: readonly Float32Array<ArrayBuffer>[],
 ): Promise<Float32Array> {
   const { device } = gpu;
@@ -180,12 +197,13 @@ async function compute(
   return values;
 }
 
-function textOf(arithmetic: Arithmetic): string {
+function textOf(arithmetic: ExactArithmetic): string {
+  const zero = `data[${3 * COUNT}u]`;
   const input = (i: number): string => `bitcast<f32>(data[${i * COUNT}u + i])`;
   return `
 @group(0) @binding(0) var<storage, read> data: array<u32>;
 @group(0) @binding(1) var<storage, read_write> result: array<f32>;
-${multiplyAddText(arithmetic, `data[${3 * COUNT}u]`)}${divideText(`data[${3 * COUNT}u]`)}${squareRootText}${exponentialText}${tangentText}
+${multiplyAddText(arithmetic, zero)}${divideText(arithmetic, zero)}${squareRootText(arithmetic)}${exponentialText}${tangentText}
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3u) {
   let i = id.x;

@@ -77,7 +77,7 @@ function elementwise(
   return exactKernel({
     name: `${name} [${cols}]`,
     bindings: [...inputs.map((value, i) => read(`in${i}`, value)), write(out)],
-    declarations: `${multiplyAddText(arithmetic, zero)}${divideText(zero)}${functions}`,
+    declarations: `${multiplyAddText(arithmetic, zero)}${divideText(arithmetic, zero)}${functions}`,
     rows: out.rows,
     grid: perItem(cols),
     body: itemBody(inputs.length, cols, expression),

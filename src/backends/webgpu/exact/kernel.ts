@@ -1,4 +1,4 @@
-// A kernel of this folder: it binds the batch data, in which the word is that is always 0 (arithmetic.ts).
+// Makes a kernel of this folder: it binds the batch data, which has the word that is always 0 (arithmetic.ts).
 
 import type { Value, Weight } from "../../../graph/graph.ts";
 import { type Binding, type Kernel, type KernelSpec, makeKernel } from "../wgsl/kernel.ts";
@@ -9,7 +9,7 @@ export const zero: string = `batch[${ZERO_WORD}u]`;
 
 const batchBinding: Binding = { name: "batch", type: "u32", source: { kind: "batch" } };
 
-/** The batch data counts as used, whichever functions are called. */
+/** The batch data counts as used, for any functions that are called. */
 export function exactKernel(spec: KernelSpec): Kernel {
   return makeKernel({
     ...spec,

@@ -1,5 +1,5 @@
-// matmul with the sums of the CPU's kernels (src/kernels/ops/matmul/dot4.ts): products of quants are integers and exact; what they
-// come to under each span's scales is added up span by span, in the order of the columns.
+// matmul with the sums of the CPU's kernels (src/kernels/ops/matmul/dot4.ts): products of quants are integers and exact; each
+// span's sum, with its scales, is added up span by span, in the order of the columns.
 //
 // Lanes compute the spans of several rows side by side and leave the terms of the sums in workgroup memory; then a lane for each
 // row and token adds them up, one after the other. Float weights have no such terms: a lane computes a row by itself.
@@ -21,7 +21,10 @@ import { bookText, type ExactFormat, exactFormatOf, quantsText, wideType } from 
 
 /** Tokens that a workgroup computes one after the other, with weights that are in the cache by then. */
 const TOKENS = 8;
-/** Lanes of a workgroup, and how many of them walk along a row: fewer than 4 would leave more sums than there are lanes. */
+/**
+ * Lanes of a workgroup, and the number of them that walk along a row: fewer than 4 would leave more sums than there are
+ * lanes.
+ */
 const SIZE = 128;
 const [LEAST_ACROSS, MOST_ACROSS] = [4, 32];
 /** Rows of a lane. */

@@ -67,7 +67,7 @@ export const rmsNorm: ExactLower<"rms_norm"> = (node, { arithmetic, lanes: lanes
     exactKernel({
       name: `rms_norm [${size}]`,
       bindings: [read("x", x), vector("scale", weight), write(out)],
-      declarations: `${partialText}${multiplyAddText(arithmetic, zero)}${divideText(zero)}${squareRootText}`,
+      declarations: `${partialText}${multiplyAddText(arithmetic, zero)}${divideText(arithmetic, zero)}${squareRootText(arithmetic)}`,
       rows: out.rows,
       grid: (rows) => [perRow, rows, 1],
       body: `
@@ -93,7 +93,7 @@ export const layerNorm: ExactLower<"layer_norm"> = (node, { arithmetic, lanes: l
         write(out),
         ...(bias ? [vector("bias", bias)] : []),
       ],
-      declarations: `${partialText}${multiplyAddText(arithmetic, zero)}${divideText(zero)}${squareRootText}
+      declarations: `${partialText}${multiplyAddText(arithmetic, zero)}${divideText(arithmetic, zero)}${squareRootText(arithmetic)}
 fn square(v: f32) -> f32 { return rounded(v * v); }`,
       rows: out.rows,
       grid: (rows) => [perRow, rows, 1],
@@ -119,7 +119,7 @@ export const softmax: ExactLower<"softmax"> = ({ x, out }, { arithmetic, lanes: 
     exactKernel({
       name: `softmax [${size}]`,
       bindings: [read("x", x), write(out)],
-      declarations: `${partialText}${multiplyAddText(arithmetic, zero)}${divideText(zero)}${exponentialText}`,
+      declarations: `${partialText}${multiplyAddText(arithmetic, zero)}${divideText(arithmetic, zero)}${exponentialText}`,
       rows: out.rows,
       grid: (rows) => [1, rows, 1],
       body: `

@@ -1,4 +1,4 @@
-// What lowering a node to exact kernels knows, and how an op is lowered (table.ts lists them).
+// The interface of lowering a node to exact kernels: its context, and the entry of an op (table.ts lists them).
 
 import type { KvPair } from "../../../dtypes/kv-types.ts";
 import type { Graph, NodeOf, OpKind } from "../../../graph/graph.ts";
@@ -8,10 +8,11 @@ import type { Rounded } from "../ops/op.ts";
 import type { WeightLayout } from "../weight-layout.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import type { KvFormats } from "../wgsl/kv-format.ts";
+import type { Roundings } from "./arithmetic.ts";
 
 export interface ExactContext {
-  readonly arithmetic: Pick<Arithmetic, "fused">;
-  /** Of the vectors of a CPU kernel. */
+  readonly arithmetic: Roundings;
+  /** Lanes of the vectors of a CPU kernel. */
   lanes(kernel: string): number;
   readonly weights: WeightLayout;
   readonly batch: BatchLayout;
@@ -24,7 +25,7 @@ export interface ExactContext {
   readonly packedDots: boolean;
   /** Rows of activations that half floats cannot hold stay as they are. */
   readonly wide: boolean;
-  /** What the kernels of the nodes until now leave in the buffer of rounded activations. */
+  /** Contents of the buffer of rounded activations after the kernels of the nodes so far. */
   readonly rounded: Rounded;
 }
 

@@ -1,5 +1,5 @@
-// The ops that the GPU computes exactly as the CPU does: one line for each. What has no line is refused with a reason, where a
-// model is opened with `exact`.
+// The ops that the GPU computes exactly as the CPU does: one line for each. An op without a line is refused with a reason when
+// a model is opened with `exact`.
 
 import type { Graph, GraphNode, NodeOf, OpKind } from "../../../graph/graph.ts";
 import {
@@ -27,7 +27,7 @@ const always = <K extends OpKind>(lower: ExactLower<K>): ExactOp<K> => ({
   lower,
 });
 
-/** What the CPU has kernels for: whole vectors of at least four values. */
+/** The sizes that the CPU has kernels for: whole vectors of at least four values. */
 const whole = <K extends OpKind>(
   cols: (node: NodeOf<K>) => number,
   lower: ExactLower<K>,

@@ -1,5 +1,6 @@
-// How quantized matrices lie on the GPU for exact kernels: the quants and scales that the CPU packs into its row panels
-// (src/kernels/ops/packed/), here row by row. One kernel reads every type, and each row's sums can be those of the CPU.
+// The layout of quantized matrices on the GPU for exact kernels: the quants and scales that the CPU packs into its row
+// panels (src/kernels/ops/packed/), here row by row. One kernel reads every type, and each row's sums can be those of
+// the CPU.
 //
 // The wide plane has the quants of each block of 32 columns, four bytes a word, as 4 bits (up to 4), 6 bits or 8 bits each:
 //   4 words: quant words v and v + 4 in the low and the high nibbles; 6 bits: 2 words more, upper bits of 4 quant words each;
@@ -19,7 +20,7 @@ import { type StoredShape, storedShape } from "../weight-layout.ts";
 export interface ExactFormat {
   readonly packing: Packing;
   readonly layout: QuantLayout;
-  /** What indices of a codebook stand for: 16 signed bytes. */
+  /** The values of a codebook's indices: 16 signed bytes. */
   readonly codebook: Int8Array | undefined;
   /** Columns of a span, and words of it in each plane. */
   readonly spanCols: number;
@@ -129,7 +130,7 @@ export function wideType({ quantWords }: ExactFormat): "vec4u" | "vec2u" {
 }
 
 /**
- * WGSL over `wide`: `fn quantsAt(block: u32) -> Quants`, the quant words of a block of 32 columns, as what they stand for plus the
+ * WGSL over `wide`: `fn quantsAt(block: u32) -> Quants`, the quant words of a block of 32 columns, as their values plus the
  * layout's offset: `low` has the first 16, `high` the others. `book` is filled by bookText().
  */
 export function quantsText({ quantWords, codebook }: ExactFormat): string {

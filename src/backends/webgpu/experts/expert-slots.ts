@@ -1,8 +1,8 @@
-// Which experts of a layer lie in the GPU's slots: an LRU cache, of numbers only (host-experts.ts has the bytes). A batch names its
-// experts; those that have no slot get the ones that were not used for longest. Where a batch uses more experts than there are
-// slots, it is computed in passes, each with as many experts as there are slots.
+// Assigns a layer's experts to the GPU's slots: an LRU cache, of numbers only (host-experts.ts has the bytes). A batch names its
+// experts; those without a slot get the least recently used ones. A batch that uses more experts than there are slots is computed
+// in passes, each with as many experts as there are slots.
 //
-// What is computed does not depend on what was in a slot before: an expert is always computed on the GPU, from the same bytes.
+// Results do not depend on the earlier contents of a slot: an expert is always computed on the GPU, from the same bytes.
 // Nothing is allocated after the constructor.
 
 /** In `table`: not in this pass. */
@@ -12,7 +12,7 @@ export class ExpertSlots {
   readonly slots: number;
   /** For each expert, its slot in the current pass; no slot's number: it is not computed in this pass. */
   readonly table: Uint32Array<ArrayBuffer>;
-  /** How often each expert was used by a batch. */
+  /** The number of batches that used each expert. */
   readonly uses: Uint32Array;
   /** Uses of experts that had a slot, and of those that had to be uploaded. */
   hits = 0;
@@ -54,12 +54,15 @@ export class ExpertSlots {
     }
   }
 
-  /** Begins the next pass, and calls `upload` for what is to be written to a slot before it; false: the batch is over. */
+  /**
+   * Begins the next pass, and calls `upload` for each expert that is to be written to a slot before it; false: the batch
+   * is over.
+   */
   next(upload: (expert: number, slot: number) => void): boolean {
     this.table.fill(NO_EXPERT_SLOT);
     const last = Math.min(this.#count, this.#first + this.slots);
     if (this.#first === last) return false;
-    // Those that have a slot keep it; the others may take any that is not used by this pass.
+    // Experts that have a slot keep it; the others may take any slot that this pass does not use.
     for (let i = this.#first; i < last; i++) {
       const expert = this.#waiting[i]!;
       const slot = this.#slotOf[expert]!;

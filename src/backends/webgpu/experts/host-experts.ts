@@ -95,7 +95,7 @@ export class HostExperts {
     }
   }
 
-  /** For people, after a run: how often experts were in their slots, and which were used most. */
+  /** For people, after a run: the cache hits of experts, and the most used ones. */
   notes(): string[] {
     const all = [...this.#slots.values()];
     const [hits, misses] = [sum(all, "hits"), sum(all, "misses")];

@@ -4,9 +4,9 @@ import { attentionKernel } from "../wgsl/attention.ts";
 import {
   attentionMatricesKernel,
   hasMatrixAttention,
-  teamsFor,
+  subgroupsFor,
 } from "../wgsl/attention-matrices.ts";
-import { attentionTeamsKernel, hasTeams } from "../wgsl/attention-teams.ts";
+import { attentionSubgroupsKernel, hasSubgroups } from "../wgsl/attention-subgroups.ts";
 import { kvWriteKernel } from "../wgsl/kv-write.ts";
 import { ropeKernel } from "../wgsl/rope.ts";
 import { always, type GpuOp } from "./op.ts";
@@ -41,19 +41,19 @@ export function headsFit({
 export const attention: GpuOp<"attention"> = {
   supports: headsFit,
   lower(node, context) {
-    const { kv, batch, exchange, promptAttentionSize: size, matrices, several } = context;
+    const { kv, batch, exchange, promptAttentionSize: size, matrices, smallBatch } = context;
     const any =
-      size > 0 && hasTeams(node, kv)
-        ? attentionTeamsKernel(node, kv, batch, exchange, size)
+      size > 0 && hasSubgroups(node, kv)
+        ? attentionSubgroupsKernel(node, kv, batch, exchange, size)
         : attentionKernel(node, kv, batch);
     const isWanted = context.matrixAttention && !context.wide;
     if (!matrices || !isWanted || !hasMatrixAttention(node, kv, matrices)) return [any];
-    // Batches of many tokens are on matrix units with their matmuls, those of fewer have the bits of single tokens. Tokens that
-    // others generate beside a prompt are not: a tile of matrices would compute the sequence of each one in turn.
-    const { most } = several;
+    // Batches of many tokens are on matrix units with their matmuls, smaller ones have the bits of single tokens. Tokens that
+    // other users generate beside a prompt are not: a tile of matrices would compute one sequence after the other.
+    const { most } = smallBatch;
     const minRows = most + 1;
-    const teams = teamsFor(node.headDim, matrices.bytes);
-    const onMatrices = attentionMatricesKernel(node, kv, batch, matrices.calls, minRows, teams);
+    const subgroups = subgroupsFor(node.headDim, matrices.bytes);
+    const onMatrices = attentionMatricesKernel(node, kv, batch, matrices.calls, minRows, subgroups);
     return [
       { ...any, maxRows: most },
       { ...any, minRows, part: "short" },

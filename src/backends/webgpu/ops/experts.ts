@@ -30,7 +30,7 @@ import { prepareKernel } from "../wgsl/prepare-activations.ts";
 import { fitsHalves, roundsToHalves } from "../wgsl/round-activations.ts";
 import { MOST_EXPERTS, routeKernel, routesWith } from "../wgsl/route.ts";
 import { stageBytes } from "../wgsl/stage.ts";
-import { TEAM } from "../wgsl/teams.ts";
+import { SUBGROUP } from "../wgsl/subgroups.ts";
 import { isRounded, roundOnce } from "./matmul.ts";
 import type { GpuOp, LowerContext, Rounded } from "./op.ts";
 import { readable } from "./readable.ts";
@@ -51,7 +51,7 @@ export const matmulId: GpuOp<"matmul_id"> = {
     const isWide = context.wide && roundsToHalves(node.weight);
     const tuned = isWide ? undefined : expertMatmulOf(node, context.workgroupBytes, slots);
     const matrices = expertMatricesOf(node, context);
-    const { most } = context.several;
+    const { most } = context.smallBatch;
     const grouped = groupOnce(node, context, tuned !== undefined);
     const few = tuned
       ? [...prepareOnce(tuned, context), ...grouped.few, ...tunedKernels(tuned, own, context)]
@@ -65,7 +65,7 @@ export const matmulId: GpuOp<"matmul_id"> = {
   },
 };
 
-/** Those of these kernels that run in batches of at most so many rows, in no others. */
+/** The kernels for batches of at most `most` rows, and no others. */
 export function upTo(most: number, kernels: readonly Kernel[]): Kernel[] {
   return kernels
     .filter(({ minRows }) => minRows <= most)
@@ -83,7 +83,7 @@ function tunedKernels(
   ];
 }
 
-/** How batches of more than `several.most` tokens are computed on matrix units; undefined: as smaller ones. */
+/** The matrix-unit shape for batches of more than `smallBatch.most` tokens; undefined: as smaller ones. */
 function expertMatricesOf(
   node: NodeOf<"matmul_id">,
   context: LowerContext,
@@ -99,8 +99,8 @@ function expertMatricesOf(
   return shape && { node, shape, slotCount: context.slotsOf?.(node.routes) };
 }
 
-const matricesKernel = (matmul: ExpertMatrices, { several, matrices }: LowerContext): Kernel =>
-  expertMatricesKernel(matmul, several.most + 1, matrices!.calls);
+const matricesKernel = (matmul: ExpertMatrices, { smallBatch, matrices }: LowerContext): Kernel =>
+  expertMatricesKernel(matmul, smallBatch.most + 1, matrices!.calls);
 
 /** The kernels of a mixture in batches of one token. */
 interface SingleExperts {
@@ -113,8 +113,8 @@ interface SingleExperts {
 /** Whether there are kernels for a mixture; otherwise, its nodes are computed one by one. */
 export function fusesExperts({ gate, route }: FusedExperts, context: LowerContext): boolean {
   const gateUp = expertMatmulOf(gate, context.workgroupBytes, undefined)!;
-  const { teams, width } = shapeOf(gateUp, context);
-  return routesWith(route, teams * width);
+  const { subgroups, width } = shapeOf(gateUp, context);
+  return routesWith(route, subgroups * width);
 }
 
 export function fusedExpertKernels(experts: FusedExperts, context: LowerContext): SingleExperts {
@@ -159,7 +159,7 @@ export function normedExpertKernels(
   { norm, gate }: FusedExperts,
   context: LowerContext,
 ): readonly Kernel[] {
-  const { most } = context.several;
+  const { most } = context.smallBatch;
   const matrix = asMatrix(gate.weight);
   const options = { ...prepareOptions(matrix, context), rows: gate.out.rows };
   const source = { x: norm.x, norm };
@@ -172,7 +172,7 @@ export function normedExpertKernels(
   ];
 }
 
-/** What is in the buffer of rounded activations when those of this matmul are. */
+/** Contents of the buffer of rounded activations that this matmul's kernels leave. */
 export function roundedFor(
   node: NodeOf<"matmul_id">,
   context: LowerContext,
@@ -187,15 +187,15 @@ export function roundedFor(
 }
 
 /** Larger batches have something else in the buffer, where they are on matrix units. */
-function endOf(matrices: ExpertMatrices | undefined, { several }: LowerContext): string {
-  return matrices ? ` up to ${several.most} tokens` : "";
+function endOf(matrices: ExpertMatrices | undefined, { smallBatch }: LowerContext): string {
+  return matrices ? ` up to ${smallBatch.most} tokens` : "";
 }
 
 function prepareOptions(matrix: Weight, context: LowerContext) {
   const { exchange, batch, packedDots } = context;
   const [rows, cols] = matrix.shape as [number, number];
-  const { teams } = context.shapeFor(rows, cols, matrix.dtype.name);
-  return { exchange, batch, packedDots, size: teams * TEAM, into: "rounded" as const };
+  const { subgroups } = context.shapeFor(rows, cols, matrix.dtype.name);
+  return { exchange, batch, packedDots, size: subgroups * SUBGROUP, into: "rounded" as const };
 }
 
 /** Prepares activations, unless a matmul before (as gate before up) has prepared the same ones. */
@@ -244,9 +244,9 @@ function groupOnce(
 function groupRows(
   node: NodeOf<"matmul_id">,
   { shape }: ExpertMatrices,
-  { several }: LowerContext,
+  { smallBatch }: LowerContext,
 ): Kernel {
-  const minRows = several.most + 1;
+  const minRows = smallBatch.most + 1;
   return groupRowsKernel(node, tokensOf(shape), { minRows, maxRows: Infinity });
 }
 
@@ -269,7 +269,7 @@ function gatherKernel(node: NodeOf<"matmul_id">, context: LowerContext): Kernel 
   const apart = x.cols / cols;
   const kernel = prepareKernel({ x: { ...x, cols } }, matrix, {
     ...prepareOptions(matrix, context),
-    ...{ rows: out.rows, minRows: context.several.most + 1, maxRows: Infinity },
+    ...{ rows: out.rows, minRows: context.smallBatch.most + 1, maxRows: Infinity },
     ...{ halves: true, pairs: routes.cols / 2 / apart },
   });
   return { ...kernel, grid: (tokens) => [tokens * apart, 1, 1] };

@@ -4,9 +4,9 @@ import type { NodeOf } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import { matmulKernel } from "../wgsl/matmul.ts";
-import { type FusedMatmul, fusedMatmulKernel, laneDotOf } from "../wgsl/matmul-few.ts";
+import { type FusedMatmul, fusedMatmulKernel, laneDotOf } from "../wgsl/matmul-gemv.ts";
 import { matmulMatricesKernels } from "../wgsl/matmul-matrices.ts";
-import { isSmall, severalKernels, smallKernel } from "../wgsl/matmul-several.ts";
+import { isSmall, smallBatchKernels, smallKernel } from "../wgsl/matmul-small-batch.ts";
 import { hasMatrices } from "../wgsl/matrix-shapes.ts";
 import { MATVEC_TOKENS, matvecKernel } from "../wgsl/matvec.ts";
 import { prepareKernel } from "../wgsl/prepare-activations.ts";
@@ -16,7 +16,7 @@ import {
   roundsActivations,
   roundsToHalves,
 } from "../wgsl/round-activations.ts";
-import { TEAM } from "../wgsl/teams.ts";
+import { SUBGROUP } from "../wgsl/subgroups.ts";
 import type { GpuOp, LowerContext, Rounded } from "./op.ts";
 import { readable } from "./readable.ts";
 
@@ -35,7 +35,7 @@ export const matmul: GpuOp<"matmul"> = {
       ? fusedMatmulKernels([{ x, matmuls: [node] }], context)
       : own.map((_, part) => matvecKernel(node, own, part));
     // Kernels for few tokens prepare activations themselves, where they are tuned.
-    const least = (isTuned ? context.several.most : MATVEC_TOKENS) + 1;
+    const least = (isTuned ? context.smallBatch.most : MATVEC_TOKENS) + 1;
     if (isTuned && isSmall(weight)) {
       return [
         ...few,
@@ -95,19 +95,19 @@ export function fusedMatmulKernels(fused: readonly FusedMatmul[], context: Lower
   return [...single, ...several];
 }
 
-/** Those for batches of more tokens, on matrix units; undefined: there are none. */
+/** Kernels for batches of more tokens, on matrix units; undefined: there are none. */
 export function fusedMatricesKernels(
   fused: readonly FusedMatmul[],
   context: LowerContext,
 ): Kernel[] | undefined {
-  const { matrices, several } = context;
+  const { matrices, smallBatch } = context;
   if (!matrices || fused.length === 0) return undefined;
   const weights = fused.map(({ matmuls }) => matmuls[0]!.weight);
   const fits =
     fused.every(({ matmuls }) => hasMatrices(matmuls[0]!.weight, matrices)) &&
     weights.every(fitsHalves);
   if (!fits) return undefined;
-  const least = several.most + 1;
+  const least = smallBatch.most + 1;
   const activations = new Set(weights.map(({ dtype }) => dtype.activation));
   return [...activations].flatMap((activation) => {
     const same = fused.filter(({ matmuls }) => matmuls[0]!.weight.dtype.activation === activation);
@@ -124,18 +124,18 @@ export function fusedMatricesKernels(
 
 function severalOf(matmul: FusedMatmul, context: LowerContext): Kernel[] {
   return partsOf(matmul, context).flatMap((part, number) =>
-    severalKernels(matmul, part, number, context),
+    smallBatchKernels(matmul, part, number, context),
   );
 }
 
 function prepareFor(matmul: FusedMatmul, context: LowerContext, halves = false): Kernel {
-  const { most } = context.several;
+  const { most } = context.smallBatch;
   const { weight, out, x } = matmul.matmuls[0]!;
   const { rows } = partsOf(matmul, context)[0]!;
-  const { teams } = context.shapeFor(rows, x.cols, weight.dtype.name);
+  const { subgroups } = context.shapeFor(rows, x.cols, weight.dtype.name);
   return prepareKernel(matmul, weight, {
     ...context,
-    size: teams * TEAM,
+    size: subgroups * SUBGROUP,
     rows: out.rows,
     minRows: halves ? most + 1 : 2,
     maxRows: halves ? Infinity : most,

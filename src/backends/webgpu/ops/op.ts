@@ -7,7 +7,7 @@ import type { AttentionSplit } from "../wgsl/attention-split.ts";
 import type { Inlined } from "../wgsl/inlined.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import type { KvFormats } from "../wgsl/kv-format.ts";
-import type { MatmulContext } from "../wgsl/matmul-few.ts";
+import type { MatmulContext } from "../wgsl/matmul-gemv.ts";
 import type { Matrices } from "../wgsl/matrix-shapes.ts";
 
 export interface GpuOp<K extends OpKind> {
@@ -20,7 +20,7 @@ export interface GpuOp<K extends OpKind> {
   readonly buffers?: (node: NodeOf<K>) => number;
 }
 
-/** What the lowering of a node depends on. */
+/** The context of a node's lowering. */
 export interface LowerContext extends MatmulContext {
   readonly weights: WeightLayout;
   readonly kv: KvFormats;
@@ -38,26 +38,26 @@ export interface LowerContext extends MatmulContext {
   readonly matrices: Matrices | undefined;
   /** Rows of activations that half floats cannot hold stay as they are. */
   readonly wide: boolean;
-  /** What is in the buffer of rounded activations after the nodes so far. */
+  /** Contents of the buffer of rounded activations after the nodes so far. */
   readonly rounded: Rounded;
-  /** What is in the buffer of tiles after them. */
+  /** Contents of the buffer of tiles after them. */
   readonly tiles: Tiles;
-  /** Norms that experts compute as they prepare their activations, by what they give. */
+  /** Norms that experts compute as they prepare their activations, by the norms' results. */
   readonly normed: Map<Value, NodeOf<"rms_norm">>;
   /** Whether two values lie in the same buffer. Default: none do. */
   readonly sharesSlot?: (one: Value, other: Value) => boolean;
   /** Whether the buffer of rounded activations has room for the rows of all pairs of experts, in half floats. */
   readonly hasRowsFor: (node: NodeOf<"matmul_id">) => boolean;
-  /** How many of the experts that a value names are in GPU memory. Default: all. */
+  /** The number of slots for the experts that a value names, if not all are in GPU memory. Default: all are. */
   readonly slotsOf?: (routes: Value) => number | undefined;
 }
 
 export interface Rounded {
   value?: Value | undefined;
   activation?: string | undefined;
-  /** It is there in batches of at least so many rows. */
+  /** The least rows of batches that have it. */
   minRows?: number | undefined;
-  /** How it is stored: "floats", "halves" or "records of 768" columns. */
+  /** The format in which it is stored: "floats", "halves" or "records of 768" columns. */
   form?: string | undefined;
   /** In batches for which experts are on matrix units, rows of their pairs are there instead. */
   gathered?: Gathered | undefined;

@@ -1,4 +1,4 @@
-// The scans on the GPU: what they refuse, and their kernels (../wgsl/scan.ts).
+// The scans on the GPU: the shapes that they refuse, and their kernels (../wgsl/scan.ts).
 
 import type { Weight } from "../../../graph/graph.ts";
 import { deltaNetKernel, MOST_KEYS, SCAN_BUFFERS, ssmScanKernel, wkvKernel } from "../wgsl/scan.ts";

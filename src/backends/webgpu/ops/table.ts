@@ -76,7 +76,7 @@ const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   ),
 };
 
-/** Whether a node can be computed where shaders may bind so many storage buffers; otherwise the reason. */
+/** Whether a node can be computed if shaders may bind `storageBuffers` storage buffers; otherwise the reason. */
 export function supportsNode(node: GraphNode, storageBuffers: number): true | string {
   if (!Object.hasOwn(ops, node.op)) return `the GPU has no op "${node.op}"`;
   const { supports, buffers } = ops[node.op] as GpuOp<OpKind>;

@@ -55,7 +55,7 @@ fn q4_0Halves(w: vec4u, d: f16) -> array<vec4h, 8> {
 }`,
     values: (v, row, c) => `q4_0Halves(${v("w")}, f16(${half(v("n"), `${row} + ${c}`)}))`,
   },
-  several: {
+  smallBatch: {
     functions: `
 fn centredBytes(nibbles: vec4u) -> vec4u { return ((nibbles | vec4u(0x80808080u)) - vec4u(0x08080808u)) ^ vec4u(0x80808080u); }`,
     low: (v) => `centredBytes(${v("w")} & ${LOW})`,
@@ -104,7 +104,7 @@ fn q8_0Halves(w: vec4u, u: vec4u, d: f16) -> array<vec4h, 8> {
     values: (v, row, c) =>
       `q8_0Halves(${v("w")}, ${v("u")}, f16(${half(v("n"), `${row} + ${c}`)}))`,
   },
-  several: {
+  smallBatch: {
     functions: "",
     low: (v) => v("w"),
     high: (v) => v("u"),
@@ -143,8 +143,8 @@ const e2m1Nibbles = {
 
 /**
  * `fn quarters`: a quarter of two 4-bit floats (E2M1), one in each half of a word, whose three bits of size lie at the end of the exponent and the beginning of
- * the mantissa of a half float. With 12 as the rest of the exponent these are 1/8, 3/16, 1/4, 3/8, 1/2 ...: what they should be from the third on. The first two
- * should be 0 and 1/8, as twice the number less 1/4. No half float is below the normal ones, which a device may take for 0.
+ * the mantissa of a half float. With 12 as the rest of the exponent these are 1/8, 3/16, 1/4, 3/8, 1/2 ...: right from the third on. The first two should be 0
+ * and 1/8, as twice the number less 1/4. No half float is below the normal ones, which a device may take for 0.
  */
 const quartersText = `
 fn quarters(sizes: u32, signs: u32) -> vec2h {
@@ -171,7 +171,7 @@ fn mxfp4Halves(w: vec4u, d: f16) -> array<vec4h, 8> {
     values: (v, row, c) =>
       `mxfp4Halves(${v("w")}, f16(8.0 * halfPower((${v("n")} >> (((${row} + ${c}) & 3u) * 8u)) & 255u)))`,
   },
-  several: { functions: `${halfPowerText}${e2m1Text}`, ...e2m1Nibbles },
+  smallBatch: { functions: `${halfPowerText}${e2m1Text}`, ...e2m1Nibbles },
   loads: {
     w: { type: "vec4u", at: (row, c) => `wide[${row} + ${c}]` },
     n: { type: "u32", at: (row, c) => `narrow[(${row} + ${c}) >> 2u]` },

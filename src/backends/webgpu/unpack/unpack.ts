@@ -1,7 +1,7 @@
 // The interface of a WGSL unpack: how a tensor type is read on the GPU, four consecutive values of a block at a time, straight
 // from the file's bytes. All kernels that read weights (embed, matvec, matmul) are generated around it.
 //
-// The bytes are bound as `array<u32>`, whatever the block size, so blocks may begin in the middle of a word. The helpers
+// The bytes are bound as `array<u32>`, for any block size, so blocks may begin in the middle of a word. The helpers
 // below read bytes, half floats and words at any byte address.
 
 import { halfText } from "../wgsl/halves.ts";
@@ -44,7 +44,7 @@ export interface Planes {
 }
 
 /**
- * How a lane multiplies one chunk of a row by the activations (wgsl/matmul-few.ts). Texts are WGSL over these names: `wide`
+ * The WGSL by which a lane multiplies one chunk of a row by the activations (wgsl/matmul-gemv.ts). Texts are WGSL over these names: `wide`
  * (array<vec4u>, the wide plane), `narrow` (array<u32>, the other), `low` and `high` (vec4u: staged activations of the
  * chunk), `sumLow` and `sumHigh` (i32: their sums, where they are quants).
  */
@@ -61,20 +61,20 @@ export interface LaneDot {
   readonly loads: Readonly<
     Record<string, { type: "vec4u" | "u32"; at: (row: string, c: string) => string }>
   >;
-  /** The dot product of what was loaded and the chunk's activations, without their scale and `factor`. */
+  /** The dot product of the loaded chunk and its activations, without their scale and `factor`. */
   readonly dot: (loaded: (name: string) => string, row: string, c: string) => string;
   /** The scale of all of the chunk's weights; undefined: it is in `dot`. */
   readonly factor?: LaneDot["dot"];
   /** Functions that `dot` calls. */
   readonly functions?: string;
   /** For several tokens; undefined: `dot` is for them as well. */
-  readonly several?: SeveralDot;
+  readonly smallBatch?: SmallBatchDot;
   /** For matrix units; "as they are": chunks of eight half floats; undefined: they get values of fn unpack. */
   readonly halves?: HalfUnpack | "as they are";
 }
 
 /** A chunk whose quants are unpacked once for all tokens, to signed bytes; its type has LaneDot.factor. */
-export interface SeveralDot {
+export interface SmallBatchDot {
   readonly functions: string;
   /** The bytes beside `low`, and those beside `high`. */
   readonly low: (loaded: (name: string) => string) => string;

@@ -1,4 +1,4 @@
-// gather and adapt: the rows that use an adapter (LoRA), as rows of their own, and what is added to the rows that they came from.
+// gather and adapt: copy the rows that use an adapter (LoRA) to rows of their own, and add the result to the original rows.
 
 import { adapterOf, type NodeOf, type Rows } from "../../../graph/graph.ts";
 import type { AdapterWords, BatchLayout } from "../batch-area.ts";
@@ -54,7 +54,7 @@ export function adaptKernel({ base, x, out, factor }: NodeOf<"adapt">, batch: Ba
   });
 }
 
-/** Where the result lies where the base was: only rows of the adapter have something to do, and a batch without them skips it. */
+/** For a result in the base's buffer: only rows of the adapter have something to do, and a batch without them skips it. */
 export function adaptInPlace({ x, out, factor }: NodeOf<"adapt">, batch: BatchLayout): Kernel {
   const { cols } = out;
   const { rows, scales } = listsOf(batch, x.rows);

@@ -1,7 +1,7 @@
 // WGSL for adjusted tokens, whose logits the host's sampler changes (graph/adjusted-list.ts). The kernels of best-logits.ts leave them out of
 // the best, and store theirs behind the results as they are: the host adjusts them, in doubles.
 //
-// In flight the next token is drawn on the GPU (draw.ts). There they are adjusted as well, in floats, and merged with the best of the others.
+// Ahead of the host the next token is drawn on the GPU (draw.ts). There they are adjusted as well, in floats, and merged with the best of the others.
 // Tokens that were drawn since the host made the list are known only here: the last `unknown` ones, by their positions.
 
 import { ADJUSTED_ROOM } from "../../../graph/adjusted-list.ts";

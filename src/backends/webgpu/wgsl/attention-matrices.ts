@@ -1,5 +1,5 @@
 // attention of many tokens on matrix units (Chromium's experimental subgroup matrices), over a cache of half floats, or of quants that
-// become half floats on their way to workgroup memory. A workgroup computes one head of 64 or 128 tokens of a batch, each team 16 of
+// become half floats on their way to workgroup memory. A workgroup computes one head of 64 or 128 tokens of a batch, each subgroup 16 of
 // them, block after block of the cache.
 //
 // The softmax takes one pass. A shader cannot reach single elements of a matrix, so sums cannot be scaled in registers whenever a
@@ -8,10 +8,11 @@
 // memory to be scaled, those of other tokens by exactly 1.
 //
 // A block has few barriers: while weights are made of its scores, its values and the next keys are put into the tile. All of
-// workgroup memory is vectors of 16 bytes, whatever matrices are made of.
+// workgroup memory is vectors of 16 bytes, for any format of the matrices.
 //
-// Tokens of a tile may be of several sequences: each sequence is computed in turn, and the weights of other tokens are 0. What
-// a token gets depends on its own positions alone, in their order, and so not on the other tokens of a batch, nor on the teams.
+// A tile may have tokens of several sequences: one sequence is computed after the other, and the weights of other tokens are 0.
+// The result of a token depends on its own positions alone, in their order, and so not on the other tokens of a batch, nor on
+// the subgroups.
 
 import { countOf, KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
@@ -22,7 +23,7 @@ import { type KvFormats, type KvVectors, kvRowWords } from "./kv-format.ts";
 import { each } from "./matmul-chunks.ts";
 import { type MatrixCalls, UNIT } from "./matrix-calls.ts";
 import type { Matrices } from "./matrix-shapes.ts";
-import { TEAM } from "./teams.ts";
+import { SUBGROUP } from "./subgroups.ts";
 
 /** Positions that are computed at a time: a block of the cache. */
 const POSITIONS = KV_BLOCK_TOKENS;
@@ -40,7 +41,7 @@ const SCORES_PITCH = SCORES + 1;
 const WEIGHTS = UNIT / HALVES;
 /** The largest head whose matrices fit the registers. */
 const MOST_HEAD_VALUES = 128;
-/** How far a score may lie above its token's reference. Scores are powers of 2 here, and half floats end at 2^16. */
+/** The most that a score may exceed its token's reference. Scores are powers of 2 here, and half floats end at 2^16. */
 const ROOM = "15.0";
 /** The score of a position that is not attended to, and the reference of a token without any yet: far above, so that its weights are 0. */
 const LOWEST = "-3.0e38";
@@ -61,24 +62,25 @@ export function hasMatrixAttention(
   const { headDim, vHeadDim, kvHeads, causal, window, sinks, alibi, bias } = node;
   const isPlain = causal && window === undefined && !sinks && !alibi && !bias;
   const fits = headDim === vHeadDim && headDim % (2 * UNIT) === 0 && headDim <= MOST_HEAD_VALUES;
-  const hasRoom = bytesOf(headDim, FEW_TEAMS) <= bytes;
+  const hasCapacity = bytesOf(headDim, FEW_SUBGROUPS) <= bytes;
   const { vectors } = k;
   const isWhole = k === v && vectors?.halves && (kvHeads * headDim) % vectors.together === 0;
-  return isPlain && fits && hasRoom && isWhole === true;
+  return isPlain && fits && hasCapacity && isWhole === true;
 }
 
-const FEW_TEAMS = 4;
-const MANY_TEAMS = 8;
+const FEW_SUBGROUPS = 4;
+const MANY_SUBGROUPS = 8;
 
-/** Teams of a workgroup: where two workgroups do not fit on a core, twice as many, which load each block once. */
-export function teamsFor(headDim: number, bytes: number): number {
-  const isMany = bytesOf(headDim, FEW_TEAMS) > HALF_A_CORE && bytesOf(headDim, MANY_TEAMS) <= bytes;
-  return isMany ? MANY_TEAMS : FEW_TEAMS;
+/** Subgroups of a workgroup: where two workgroups do not fit on a core, twice as many, which load each block once. */
+export function subgroupsFor(headDim: number, bytes: number): number {
+  const isMany =
+    bytesOf(headDim, FEW_SUBGROUPS) > HALF_A_CORE && bytesOf(headDim, MANY_SUBGROUPS) <= bytes;
+  return isMany ? MANY_SUBGROUPS : FEW_SUBGROUPS;
 }
 
 /** Workgroup memory. */
-function bytesOf(headDim: number, teams: number): number {
-  const tokens = teams * UNIT;
+function bytesOf(headDim: number, subgroups: number): number {
+  const tokens = subgroups * UNIT;
   return 16 * (ROWS * pitchOf(headDim) + tokens * (SCORES_PITCH + MATRICES * WEIGHTS)) + 4;
 }
 
@@ -93,11 +95,11 @@ export function attentionMatricesKernel(
   batch: BatchLayout,
   calls: MatrixCalls,
   minRows: number,
-  teams: number,
+  subgroups: number,
 ): Kernel {
   const { heads, kvHeads, headDim, q, out, state } = node;
-  const lanes = teams * TEAM;
-  const tokens = teams * UNIT;
+  const lanes = subgroups * SUBGROUP;
+  const tokens = subgroups * UNIT;
   const vectors = format.vectors!;
   const cols = kvHeads * headDim;
   const tile = tileOf(headDim, vectors, kvRowWords(format, cols), lanes);
@@ -111,13 +113,13 @@ export function attentionMatricesKernel(
       { name: "batch", type: "u32", source: { kind: "batch" } },
       { name: "result", type: "vec4f", source: { kind: "value", value: out }, writes: true },
     ],
-    quiet: ["chromium.subgroup_matrix_uniformity"], // the numbers of a team are uniform in its lanes
+    quiet: ["chromium.subgroup_matrix_uniformity"], // the numbers of a subgroup are uniform in its lanes
     enables: [calls.enables],
     size: lanes,
     declarations: `
 var<workgroup> tile: array<vec4u, ${ROWS * tile.pitch}>; // queries; then keys, and values behind them: [row][value]
 var<workgroup> scores: array<vec4f, ${tokens * SCORES_PITCH}>; // [token][position]
-var<workgroup> weights: array<vec4u, ${tokens * MATRICES * WEIGHTS}>; // [team][matrix][token][position]
+var<workgroup> weights: array<vec4u, ${tokens * MATRICES * WEIGHTS}>; // [subgroup][matrix][token][position]
 var<workgroup> raisedIn: atomic<u32>; // the last step in which a reference was raised
 ${vectors.declarations}${vectors.load("keys", cols)}${vectors.load("values", cols)}${vectors.halves!}
 ${calls.types}`,
@@ -130,14 +132,14 @@ ${calls.types}`,
   let head = group.x;
   let firstToken = batch[${batch.short}u] + (groups.y - 1u - group.y) * ${tokens}u; // the longest first
   let lastToken = min(firstToken + ${tokens}u, tokenCount);
-  let team = lane / ${TEAM}u;
-  let row = (lane % ${TEAM}u) / 2u; // of the team's tokens
+  let subgroup = lane / ${SUBGROUP}u;
+  let row = (lane % ${SUBGROUP}u) / 2u; // of the subgroup's tokens
   let part = lane % 2u; // of the row's scores
-  let own = (team * ${UNIT}u + row) * ${SCORES_PITCH}u + part * ${UNIT / FLOATS}u;
-  let token = min(firstToken + team * ${UNIT}u + row, tokenCount - 1u);
+  let own = (subgroup * ${UNIT}u + row) * ${SCORES_PITCH}u + part * ${UNIT / FLOATS}u;
+  let token = min(firstToken + subgroup * ${UNIT}u + row, tokenCount - 1u);
   let ownLength = batch[${batch.positions}u + token] + 1u;
   let ownSequence = batch[${batch.sequences}u + token];
-  ${queriesText(node, tile, calls, teams)}
+  ${queriesText(node, tile, calls, subgroups)}
   ${tile.addresses(`head / ${heads / kvHeads}u * ${headDim}u`)}
   var reference = ${UNSET};
   var total = 0.0;
@@ -204,7 +206,7 @@ function tileOf(headDim: number, vectors: KvVectors, rowWords: number, lanes: nu
   const pitch = pitchOf(headDim);
   const items = Math.ceil((POSITIONS * inHead) / lanes);
   const isWhole = (POSITIONS * inHead) % lanes === 0;
-  // Where a row's vectors divide the lanes, what does not depend on i is apart: a compiler adds the rest up.
+  // If a row's vectors divide the lanes, the terms without i are separate: a compiler adds the rest up.
   const vector = (i: number): readonly [string, string] =>
     lanes % inHead === 0
       ? [`(lane / ${inHead}u + ${(i * lanes) / inHead}u)`, `lane % ${inHead}u`]
@@ -236,22 +238,22 @@ function tileOf(headDim: number, vectors: KvVectors, rowWords: number, lanes: nu
   };
 }
 
-/** query0, query1, ...: the queries of the team's tokens as half floats, through the tile, as many tokens at a time as it has rows. */
+/** query0, query1, ...: the queries of the subgroup's tokens as half floats, through the tile, as many tokens at a time as it has rows. */
 function queriesText(
   { heads, headDim }: NodeOf<"attention">,
   tile: Tile,
   calls: MatrixCalls,
-  teams: number,
+  subgroups: number,
 ): string {
   const eights = headDim / HALVES;
-  const items = (ROWS * eights) / (teams * TEAM);
-  const turns = (teams * UNIT) / ROWS;
+  const items = (ROWS * eights) / (subgroups * SUBGROUP);
+  const turns = (subgroups * UNIT) / ROWS;
   const load = (d: number): string => {
-    const at = `(team * ${UNIT}u % ${ROWS}u) * ${tile.pitch}u + ${tile.at(0, d)}`;
+    const at = `(subgroup * ${UNIT}u % ${ROWS}u) * ${tile.pitch}u + ${tile.at(0, d)}`;
     return calls.load("Left", "&tile", at, "row", tile.pitch, "vec4u");
   };
   const vector = (i: number): readonly [row: string, column: string] => {
-    const item = `(lane + ${i * teams * TEAM}u)`;
+    const item = `(lane + ${i * subgroups * SUBGROUP}u)`;
     return [`${item} / ${eights}u`, `${item} % ${eights}u`];
   };
   const loaded = (turn: number, i: number): string => {
@@ -276,19 +278,19 @@ function queriesText(
   ${each(items, (i) => loaded(turn, i))}
   ${each(items, (i) => put(turn, i))}
   workgroupBarrier();
-  ${turns > 1 ? `if (team * ${UNIT}u / ${ROWS}u == ${turn}u) ` : ""}{
+  ${turns > 1 ? `if (subgroup * ${UNIT}u / ${ROWS}u == ${turn}u) ` : ""}{
     ${each(tile.depth, (d) => `query${d} = ${load(d)};`)}
   }
   workgroupBarrier();`,
   )}`;
 }
 
-/** Where matrix `n` of the team's rows of scores lies. */
+/** The offset of matrix `n` of the subgroup's rows of scores. */
 function scoresAt(n: number): string {
-  return `team * ${UNIT * SCORES_PITCH}u + ${(n * UNIT) / FLOATS}u`;
+  return `subgroup * ${UNIT * SCORES_PITCH}u + ${(n * UNIT) / FLOATS}u`;
 }
 
-/** Stores matrices as scores, or other sums in their place. */
+/** Stores matrices as scores, or other sums that replace them. */
 function storesText(calls: MatrixCalls, name: (n: number) => string): string {
   return each(
     MATRICES,
@@ -296,7 +298,7 @@ function storesText(calls: MatrixCalls, name: (n: number) => string): string {
   );
 }
 
-/** Dot products of the team's tokens and the positions of the block. Two sums grow side by side: neither waits for itself. */
+/** Dot products of the subgroup's tokens and the positions of the block. Two sums grow side by side: neither waits for itself. */
 function scoresText(tile: Tile, calls: MatrixCalls): string {
   const product = (d: number, n: number): string => {
     const right = calls.load("Right", "&tile", tile.at(n * UNIT, d), "col", tile.pitch, "vec4u");
@@ -345,7 +347,7 @@ function weightsText(node: NodeOf<"attention">): string {
         (j) => `f32(weight${j})`,
         (a, b) => `(${a} + ${b})`,
       )};
-      ${each(WEIGHTS, (i) => `weights[((team * ${MATRICES}u + part) * ${UNIT}u + row) * ${WEIGHTS}u + ${i}u] = ${eight(i * HALVES)};`)}`;
+      ${each(WEIGHTS, (i) => `weights[((subgroup * ${MATRICES}u + part) * ${UNIT}u + row) * ${WEIGHTS}u + ${i}u] = ${eight(i * HALVES)};`)}`;
 }
 
 /** Multiplies all sums by the factors of their tokens. */
@@ -368,7 +370,7 @@ function sumsText(tile: Tile, calls: MatrixCalls): string {
     calls.load(
       "Left",
       "&weights",
-      `(team * ${MATRICES}u + ${n}u) * ${UNIT * WEIGHTS}u`,
+      `(subgroup * ${MATRICES}u + ${n}u) * ${UNIT * WEIGHTS}u`,
       "row",
       WEIGHTS,
       "vec4u",
@@ -388,9 +390,9 @@ function sumsText(tile: Tile, calls: MatrixCalls): string {
 
 /** Divides sums by their token's total and stores them, a row of 32 values by 8 lanes. */
 function resultText({ heads, headDim }: NodeOf<"attention">, calls: MatrixCalls): string {
-  const rows = TEAM / SCORES;
+  const rows = SUBGROUP / SCORES;
   const rowText = (d: number, i: number): string => `{
-    let at = team * ${UNIT}u + ${i * rows}u + lane % ${TEAM}u / ${SCORES}u;
+    let at = subgroup * ${UNIT}u + ${i * rows}u + lane % ${SUBGROUP}u / ${SCORES}u;
     let four = scores[at * ${SCORES_PITCH}u + lane % ${SCORES}u] * scores[at * ${SCORES_PITCH}u + ${SCORES}u].x;
     if (firstToken + at < tokenCount) {
       result[((firstToken + at) * ${heads}u + head) * ${headDim / FLOATS}u + ${d * SCORES}u + lane % ${SCORES}u] = four;

@@ -8,7 +8,7 @@ import { type Binding, float } from "./kernel.ts";
 
 type Attention = NodeOf<"attention">;
 
-/** Where the positions of `token` end. */
+/** The end of the positions of `token`. */
 export function endText({ causal, window }: Attention, batch: BatchLayout): string {
   const own = `batch[${batch.positions}u + token]`;
   if (causal) return `${own} + 1u`;
@@ -16,7 +16,7 @@ export function endText({ causal, window }: Attention, batch: BatchLayout): stri
   return window === undefined ? length : `min(${length}, ${own} + ${halfWindow(window) + 1}u)`;
 }
 
-/** Where they begin; undefined: at 0. `length` is where they end. */
+/** Their beginning; undefined: 0. `length` is their end. */
 export function beginText(
   { causal, window, chunked }: Attention,
   batch: BatchLayout,
@@ -47,7 +47,7 @@ export function scoreText(
   return `${cap} * tanh(clamp(${scaled} / ${cap}, -15.0, 15.0))${fallen}`;
 }
 
-/** What the distance of the positions adds to a score. */
+/** The bias of a score by the distance of the positions. */
 function biasText(
   { bias, buckets, heads }: Attention,
   head: string,
@@ -61,7 +61,7 @@ function biasText(
   return ` + bias[u32(buckets[${at}]) * ${heads}u + ${head}]`;
 }
 
-/** How far `position` is from the token. */
+/** The distance of `position` from the token. */
 function distanceText(position: string, batch: BatchLayout): string {
   return `abs(f32(${position}) - f32(batch[${batch.positions}u + token]))`;
 }

@@ -19,11 +19,11 @@ import {
 import {
   attentionSpec,
   composeAttention,
-  hasTeams,
+  hasSubgroups,
   loadedAhead,
   queryText,
   valuesText,
-} from "./attention-teams.ts";
+} from "./attention-subgroups.ts";
 import { nearestHalfText } from "./halves.ts";
 import {
   type Binding,
@@ -36,9 +36,9 @@ import {
 } from "./kernel.ts";
 import { type KvFormat, type KvFormats, type KvVectors, kvRowWords } from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
+import { prefetchCacheText } from "./prefetch.ts";
 import { type RecordLanes, type RecordRow, recordLanes } from "./record.ts";
-import type { Exchange } from "./teams.ts";
-import { touchCacheText } from "./touch.ts";
+import type { Exchange } from "./subgroups.ts";
 
 export interface RopedAttention {
   /** Norms of heads before the ropes. */
@@ -65,7 +65,7 @@ export function hasRoped(
   const buffers = 8 + (norms ? 2 : 0) + (attention.sinks ? 1 : 0);
   if (buffers > storageBuffers) return false;
   const whole = (rope: NodeOf<"rope">): boolean => rope.rope.dims % 8 === 0;
-  return hasTeams(attention, formats) && whole(q) && whole(k);
+  return hasSubgroups(attention, formats) && whole(q) && whole(k);
 }
 
 /** The queries and keys that are loaded: before their norms. */
@@ -85,7 +85,7 @@ const normText = (crew: number, exchange: Exchange): string => `
 fn squareOf(v: vec4f) -> f32 { return fma(v.x, v.x, fma(v.y, v.y, fma(v.z, v.z, v.w * v.w))); }
 ${exchange.reduce("sumOfHead", crew, "sum")}`;
 
-/** WGSL of what a head is multiplied by, from the sum of its squares. */
+/** WGSL of the norm's factor of a head, from the sum of its squares. */
 const normFactor = (square: string, { eps, weight }: NodeOf<"rms_norm">): string =>
   `1.0 / sqrt(${square} / ${float(weight.shape[0]!)} + ${float(eps)})`;
 
@@ -130,8 +130,8 @@ function ropedSpec(
   const rows = rowsText(roped, vectors, shared, lanes, arrival);
   const given = rowsOf(roped);
   const spread = isSpread(attention, split, lanes);
-  const touched = arrival.inRounds
-    ? touchCacheText({
+  const prefetched = arrival.inRounds
+    ? prefetchCacheText({
         ...{ format, cols: kvHeads * headDim, size: lanes.size * lanes.together },
         ...{ loaded: loadedAhead(lanes.size, headDim, vectors), most: LEAST_SPAN },
         context: `const token = 0u;
@@ -156,7 +156,7 @@ function ropedSpec(
     maxRows: 1,
     sameBits: true,
     declarations: withRecord(
-      `${norms ? normText(headDim / vectors.values, exchange) : ""}${rotateText("q", q, batch)}${rotateText("k", k, batch)}${storeText(format, exchange, kvHeads * headDim)}${rows.declarations}${touched}`,
+      `${norms ? normText(headDim / vectors.values, exchange) : ""}${rotateText("q", q, batch)}${rotateText("k", k, batch)}${storeText(format, exchange, kvHeads * headDim)}${rows.declarations}${prefetched}`,
       record,
     ),
     query: rows.body,
@@ -179,8 +179,9 @@ function ropedSpec(
 }
 
 /**
- * Sets `query`, `ownKey` and `ownValue`: a lane's values of the head, of the token's own key and of its value, and `column`, which they are of all heads'. Lanes load and
- * rotate each four of them once, and all crews get them from workgroup memory: from what other workgroups compute (layer.ts), every load is one from far away.
+ * Sets `query`, `ownKey` and `ownValue`: a lane's values of the head, of the token's own key and of its value, and `column`, their index among all heads'
+ * values. Lanes load and rotate each four of them once, and all crews get them from workgroup memory: every load of other workgroups' results (layer.ts) is one
+ * from far away.
  */
 function rowsText(
   { attention, norms }: RopedAttention,
@@ -313,7 +314,7 @@ function headsTogether({ vectors }: KvFormat, headDim: number): number {
   return Math.max(1, vectors!.together / headDim);
 }
 
-/** What stores a lane's keys and values in the cache. */
+/** The WGSL that stores a lane's keys and values in the cache. */
 function storeText({ vectors }: KvFormat, exchange: Exchange, cols: number): string {
   return `${nearestHalfText}${vectors!.keep(exchange)}${vectors!.store("keys", cols)}${vectors!.store("values", cols)}`;
 }

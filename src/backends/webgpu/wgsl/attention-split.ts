@@ -2,7 +2,7 @@
 // that a large GPU has enough of them. The last workgroup of a head to be done merges its parts, always in the same order.
 //
 // WGSL has no order between the stores of one workgroup and the loads of another. So sums pass as atomic words that say themselves
-// whether they are there, as in layer.ts: 0 means "not yet", and floats are stored inverted. Who merges sets the words back to 0.
+// whether they are there, as in layer.ts: 0 means "not yet", and floats are stored inverted. The merging workgroup sets the words back to 0.
 //
 // Workgroups of parts beyond the context end at once; a short context is one part, and nothing is merged.
 
@@ -11,11 +11,11 @@ import type { BatchLayout } from "../batch-area.ts";
 import type { Binding } from "./kernel.ts";
 
 export interface AttentionSplit {
-  /** Of the longest context. */
+  /** Positions of the longest context. */
   readonly positions: number;
 }
 
-/** How heads are divided among workgroups. */
+/** The division of heads among workgroups. */
 export interface HeadLanes {
   /** Lanes that compute a head. */
   readonly size: number;
@@ -24,8 +24,8 @@ export interface HeadLanes {
 }
 
 /**
- * Whether heads that share a workgroup are apart where the context is one part: each then has a workgroup, one of those whose part is beyond the context, and the other lanes of
- * that are idle. What takes long there is not the memory but the instructions of a few cores.
+ * Whether heads that share a workgroup are apart if the context is one part: each then has a workgroup, one of those whose part is beyond the context, and the
+ * other lanes of that are idle. The bottleneck there is not the memory but the instructions of a few cores.
  */
 export function isSpread(
   node: Heads,
@@ -60,7 +60,7 @@ export const LEAST_SPAN = 256;
 const SPAN_STEP = 64;
 
 /**
- * Workgroups of a token, at most: an H200 runs so many of 256 lanes at a time, and half as many of 512. With a few more, most of its cores would wait for those that
+ * Workgroups of a token, at most: an H200 runs this many of 256 lanes at a time, and half as many of 512. With a few more, most of its cores would wait for those that
  * have two: with 384 of them, a token of a 7B after 6,000 others took 2.56 ms in layer kernels instead of 2.26.
  */
 const MOST_WORKGROUPS = 256;
@@ -81,7 +81,7 @@ export function mostParts({ positions }: AttentionSplit, { heads, window }: Head
   );
 }
 
-/** Words before a head's parts: how many of them are done. */
+/** Words before a head's parts: the number of parts that are done. */
 const HEAD_WORDS = 4;
 /** Words of a part behind its sums: the largest score, and the sum of the weights. */
 const TOP_WORDS = 4;
@@ -103,7 +103,7 @@ export const splitBinding: Binding = {
   writes: true,
 };
 
-/** How often a word is looked for that was stored before its part was counted: it must be there very soon. */
+/** The number of polls for a word that was stored before its part was counted: it must be there very soon. */
 export const POLLS = 65536;
 
 /** `most`: parts of a head; `together`: heads of a workgroup. */
@@ -157,7 +157,7 @@ export function splitStoreText(
   let counter = (token * ${heads}u + group.x * ${together}u) * ${words}u;
   let firstPart = (token * ${heads}u + head) * ${words}u + ${HEAD_WORDS}u;
   ${memoryOfHead("firstTop", most, lanes)}
-  let ownPart = firstPart + group.z * ${partWords}u; // there are several: heads are not spread
+  let ownPart = firstPart + group.z * ${partWords}u; // there are smallBatch: heads are not spread
   if (place < ${quads}u) { ${four((i) => `setPart(ownPart + quad * 4u + ${i}, sum[${i}]);`)} }
   if (place == 0u) {
     setPart(ownPart + ${headDim}u, highest);

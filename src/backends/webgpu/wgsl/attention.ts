@@ -88,7 +88,7 @@ var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie i
   });
 }
 
-/** The places of values in their rows and in the result, where they are the same as those of keys and queries. */
+/** The indices of values in their rows and in the result, if they are the same as those of keys and queries. */
 const sameRows = { row: "at", column: "kvColumn", first: "first" };
 
 /** The same, where heads of values have another size. */

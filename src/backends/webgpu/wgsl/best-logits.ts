@@ -1,30 +1,30 @@
 // The best logits of every row, in order: of equal ones the lower id first, as the sampler counts them (base/select-best.ts). Only
-// these go to the host where a sampler needs no others, and not the whole vocabulary. Each row says how many it needs (batch-area.ts).
+// these go to the host where a sampler needs no others, and not the whole vocabulary. Each row has the number that it needs (batch-area.ts).
 //
 // A row may have adjusted tokens (adjust.ts): the best are looked for among all others, and theirs are given beside.
 //
-// Nothing is computed with floats: a logit is an integer that grows with it, so the selection is exact, and what it gives has the
+// Nothing is computed with floats: a logit is an integer that grows with it, so the selection is exact, and its results have the
 // bits of the logits. A NaN counts as the best, so that it is seen.
 //
 // Two kernels: the first has a workgroup for each part of a row; the second, with one for each row, merges the parts and draws the next
-// token (draw.ts). A generated token waits for both, so what counts is the longest chain of loads, barriers and stores:
+// token (draw.ts). A generated token waits for both, so the time is that of the longest chain of loads, barriers and stores:
 //
 //   1. Each lane loads its items, 4 to 16 of them, at once; they stay in registers. Its best one is its champion.
-//   2. The champions are in 8 groups, and each has a place among the 32 of its group. For `wanted` items, the champion in place
+//   2. The champions are in 8 groups, and each has a rank among the 32 of its group. For `wanted` items, the champion of rank
 //      wanted / 8 is its group's bound: that many are no worse. The worst of the 8 bounds is the bound of all.
 //      Where one item is wanted, it is the best of 8, and the kernel ends here.
-//   3. Items no worse than the bound are listed, about 100 for 64 of 1,024. An item's place is the number of better ones in the list.
+//   3. Items no worse than the bound are listed, about 100 for 64 of 1,024. An item's rank is the number of better ones in the list.
 //
-// Groups of neighbours would differ: the ids of a vocabulary have an order. So neighbours are in different groups. Where one group is
-// so much worse than the others that more items are listed than fit, the bound is the champion in place `wanted` of all, and only the
+// Groups of neighbours would differ: the ids of a vocabulary have an order. So neighbours are in different groups. If one group is so
+// much worse than the others that more items are listed than fit, the bound is the champion of rank `wanted` of all, and only the
 // items of as many lanes can be listed. Of equal champions that of the lower lane has the lower id, in both kernels: only keys are
 // compared.
 //
 // In cycles of a large GPU (about 600 for a load, 30 for one of workgroup memory or a barrier; a core loads 32 words of workgroup memory in
-// a cycle): items 600, keys of a group 30 + 256, bounds 30 + 128, list up to 350, places 30 + 4 for each item listed, and four
-// barriers; in all about 2,000, or 1,200 for one item. Ranking all 256 champions would take 2,048 for their keys alone, and 4,096 with ids.
-// These are counts, not measurements. Nothing depends on subgroups, nor on zeros in workgroup memory or on loads beyond a buffer, which
-// Dawn leaves unchecked (platform/node-gpu.ts).
+// a cycle): items 600, keys of a group 30 + 256, bounds 30 + 128, list up to 350, ranks 30 + 4 for each item listed, and four barriers; in
+// all about 2,000, or 1,200 for one item. Ranking all 256 champions would take 2,048 for their keys alone, and 4,096 with ids. These are
+// counts, not measurements. Nothing depends on subgroups, nor on zeros in workgroup memory or on loads beyond a buffer, which Dawn leaves
+// unchecked (platform/node-gpu.ts).
 
 import { ADJUSTED_ROOM } from "../../../graph/adjusted-list.ts";
 import { countOf } from "../../../graph/batch.ts";
@@ -45,18 +45,18 @@ export const BEST = 64;
 
 /**
  * Words of a row of results: BEST pairs of a logit and an id, then the token that was drawn and whether layer kernels failed, then the
- * place of the first adjusted token and their number (those that the GPU drew: times 65,536). Behind all rows, pairs of adjusted tokens.
+ * index of the first adjusted token and their number (those that the GPU drew: times 65,536). Behind all rows, pairs of adjusted tokens.
  */
 export const BEST_WORDS: number = 2 * BEST + 4;
 
 /** The word that says whether layer kernels failed. */
 export const FAILED_AT: number = 2 * BEST + 1;
 
-/** Words of the results of so many rows, with room for so many pairs of adjusted tokens. */
+/** Words of the results of `rows` rows, with room for `pairs` pairs of adjusted tokens. */
 export const bestWords = (rows: number, pairs: number): number => rows * BEST_WORDS + 2 * pairs;
 
-/** Room for the pairs of so many adjusted tokens of a batch: few different numbers, because commands that copy as much are used again. */
-export function pairRoom(adjusted: number, rows: number): number {
+/** Room for the pairs of a batch's adjusted tokens: few different numbers, because commands that copy as much are used again. */
+export function pairCapacity(adjusted: number, rows: number): number {
   if (adjusted === 0) return 0;
   return Math.min(2 ** Math.ceil(Math.log2(Math.max(adjusted, 64))), mostPairs(rows));
 }
@@ -93,7 +93,7 @@ export function bestParts(logits: Value): number {
 }
 
 /**
- * The kernels; `logits`: [rows, vocab]. None where rows are too long. `exchanges`: there are layer kernels, which may fail. Tokens are drawn
+ * The kernels; `logits`: [rows, vocab]. None if rows are too long. `exchanges`: there are layer kernels, which may fail. Tokens are drawn
  * in batches that say so, where row r of the logits belongs to token r.
  */
 export function bestLogitsKernels(
@@ -106,7 +106,7 @@ export function bestLogitsKernels(
   return [partsKernel(logits, parts, batch), mergeKernel(logits, parts, batch, exchanges)];
 }
 
-/** Where the pairs of adjusted tokens begin. */
+/** The offset of the pairs of adjusted tokens. */
 const behind: string = `batch[${countOf("logits")}u] * ${BEST_WORDS / 2}u`;
 
 const found: Binding = { name: "found", type: "vec2u", source: { kind: "bestParts" } }; // [row][part][BEST]
@@ -248,7 +248,9 @@ fn list(to: u32, one: vec2u) { if (to < ${MOST_LISTED}u) { listKeys[to] = one.x;
 
 const four = (text: (i: number) => string): string => [0, 1, 2, 3].map(text).join(", ");
 
-/** WGSL that puts the best of all lanes' items; `endsWithOne`: what follows where only the `highest` one was wanted, and `asked` is 1. */
+/**
+ * WGSL that puts the best of all lanes' items; `endsWithOne`: the code after it if only the `highest` one was wanted, and `asked` is 1.
+ */
 function selection(items: number, endsWithOne: string, asked: string = "wanted"): string {
   const each = (text: (item: string) => string): string =>
     Array.from({ length: items }, (_, i) => text(`item${i}`)).join("\n  ");

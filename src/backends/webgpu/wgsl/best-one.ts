@@ -1,8 +1,8 @@
 // The best logit of every row, in batches in which each row needs one and none has adjusted tokens: greedy sampling. One dispatch instead of the two of best-logits.ts, and little text:
-// between two tokens a GPU's caches have seen all weights, so that what such a kernel takes is mostly that of loading its own machine code.
+// between two tokens a GPU's caches have seen all weights, so the time of such a kernel is mostly that of loading its own machine code.
 //
 // A workgroup finds the best of a part of a row. The last of a row to be done compares those of all parts. WGSL has no order between the stores of one workgroup and
-// the loads of another, so that words say themselves whether they are there, as in attention-split.ts: 0 means "not yet". Who compares sets them back to 0.
+// the loads of another, so that words say themselves whether they are there, as in attention-split.ts: 0 means "not yet". The comparing workgroup sets them back to 0.
 
 import type { Value } from "../../../graph/graph.ts";
 import { type BatchLayout, DRAW_WORDS } from "../batch-area.ts";
@@ -10,10 +10,10 @@ import { POLLS } from "./attention-split.ts";
 import { BEST, BEST_WORDS, bestParts, itemsOf, keyText, SIZE } from "./best-logits.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
 
-/** Words of a row: how many parts are done, then a key and an id (one more than it) for each of them. */
+/** Words of a row: the number of parts that are done, then a key and an id (one more than it) for each of them. */
 export const oneWords = (logits: Value): number => 1 + 2 * bestParts(logits);
 
-/** None where rows are too long; `logits`, `exchanges` as in bestLogitsKernels(). */
+/** None if rows are too long; `logits`, `exchanges` as in bestLogitsKernels(). */
 export function bestOneKernels(
   logits: Value,
   batch: BatchLayout,

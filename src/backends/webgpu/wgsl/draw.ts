@@ -1,6 +1,6 @@
 // WGSL that draws the next token of a row from its best logits, and puts it into the batch area: the next batch begins before the host
-// knows its tokens (flight.ts). It is a guess: the host draws by itself (engine/sampler.ts), and what was computed after another token
-// is dropped. So floats are enough here, where the host has doubles, and only the usual steps are known: top-k, top-p, min-p and a
+// knows its tokens (lookahead.ts). It is a guess: the host draws by itself (engine/sampler.ts), and the batches after another token
+// are dropped. So floats are enough here, where the host has doubles, and only the usual steps are known: top-k, top-p, min-p and a
 // fixed temperature.
 //
 // It is the end of the kernel that finds the best logits (best-logits.ts). A lane for each of them adds up all that are better, so that no
@@ -16,7 +16,10 @@ var<workgroup> scaled: array<f32, ${most}>;
 var<workgroup> drawnOf: u32; // topK; 0: no token is drawn
 var<workgroup> chosen: atomic<u32>; // 0 before`;
 
-/** After `settings`: temperature, top-p, ln(min-p) and a random number; and with end(). `merge`: what changes `ordered` before. */
+/**
+ * After `settings`: temperature, top-p, ln(min-p) and a random number; and with end(). `merge`: code that changes `ordered`
+ * before.
+ */
 export function drawText(
   { tokens, positions, drawn: last }: BatchLayout,
   cols: number,

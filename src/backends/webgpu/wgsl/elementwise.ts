@@ -247,7 +247,7 @@ function elementwise(
   });
 }
 
-/** A thread computes one value of a row from the same place of `in0`, `in1`, ... */
+/** A thread computes one value of a row from the same index of `in0`, `in1`, ... */
 export function itemBody(
   inputs: number,
   cols: number,

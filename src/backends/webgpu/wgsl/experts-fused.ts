@@ -1,4 +1,4 @@
-// A token's mixture of experts, in batches of one token: the kernels behind the router's matmul (matmul-few.ts, with the norm before it).
+// A token's mixture of experts, in batches of one token: the kernels behind the router's matmul (matmul-gemv.ts, with the norm before it).
 //
 //   gate and up: every workgroup normalises and rounds the token (stage.ts) and chooses its experts (route.ts); then it computes rows of
 //     gate and up of one of them, and their activation
@@ -18,7 +18,7 @@ import {
   preparedLoads,
   shapeOf,
 } from "./matmul-experts.ts";
-import type { FusedMatmul, MatmulContext } from "./matmul-few.ts";
+import type { FusedMatmul, MatmulContext } from "./matmul-gemv.ts";
 import { preparedLayout } from "./prepare-activations.ts";
 import { type RecordRow, recordShape, recordStore, scalesAt } from "./record.ts";
 import { blockQuantsOf } from "./round-activations.ts";
@@ -75,10 +75,10 @@ export function expertGateKernel(
   const { matrix, lane } = gateUp;
   const [count, outputs, cols] = gate.weight.shape as [number, number, number];
   const record = slotRecord(experts, gateUp, context);
-  const { rows, teams, width, ahead } = record?.shape ?? shapeOf(gateUp, context);
-  const size = teams * width;
+  const { rows, subgroups, width, ahead } = record?.shape ?? shapeOf(gateUp, context);
+  const size = subgroups * width;
   const own = rows / 2;
-  const groupOutputs = teams * own;
+  const groupOutputs = subgroups * own;
   const { exchange, batch } = context;
   const stage = stageText({ x: norm.x, norm }, matrix, size, exchange, batch);
   const routing = routeText(route, size);
@@ -116,7 +116,7 @@ export function expertGateKernel(
     enables: exchange.enables,
     size,
     declarations: `${exchange.declarations(size)}${functions}${stage.declarations}${routing.declarations}${dotsText(context.packedDots)}${lane.functions ?? ""}
-${exchange.reduce("sumOverTeam", width, "sum")}${store?.declarations ?? ""}`,
+${exchange.reduce("sumOverSubgroup", width, "sum")}${store?.declarations ?? ""}`,
     rows: gate.out.rows,
     maxRows: 1,
     sameBits: true,
@@ -125,17 +125,17 @@ ${exchange.reduce("sumOverTeam", width, "sum")}${store?.declarations ?? ""}`,
   let token = 0u;
   let index = group.x;
   let member = lane % ${width}u;
-  let team = lane / ${width}u;
+  let subgroup = lane / ${width}u;
   ${routing.load}
   ${stage.early}${stage.body}${routing.choose}
   let expert = min(chosen[group.y], ${count - 1}u);
-  let firstOutput = index * ${groupOutputs}u + team * ${own}u;
+  let firstOutput = index * ${groupOutputs}u + subgroup * ${own}u;
   let first = expert * ${outputs}u + firstOutput;
   let biasAt = expert * ${outputs}u;
   ${each(own, (j) => `${biasOf("gateBias", gate.bias, j)} ${biasOf("upBias", up.bias, j)}`)}
   ${rowsText(rows, true, count * outputs, cols / lane.unit)}
   ${loopText(lane, matrix, { rows, split: 1, ahead, width }, "", undefined)}
-  ${each(rows, (j) => `sum${j} = sumOverTeam(sum${j}, lane);`)}
+  ${each(rows, (j) => `sum${j} = sumOverSubgroup(sum${j}, lane);`)}
   if (member == 0u) {
     ${each(own, put)}
   }${store?.body ?? ""}
@@ -144,21 +144,25 @@ ${exchange.reduce("sumOverTeam", width, "sum")}${store?.declarations ?? ""}`,
   });
 }
 
-/** How the lanes of a workgroup share slots and rows. */
+/** The division of slots and rows among the lanes of a workgroup. */
 interface DownShape {
-  /** Teams with different slots, and with different rows. */
-  readonly slotTeams: number;
-  readonly rowTeams: number;
-  /** Slots of a team. */
+  /** Subgroups with different slots, and with different rows. */
+  readonly slotSubgroups: number;
+  readonly rowSubgroups: number;
+  /** Slots of a subgroup. */
   readonly turns: number;
 }
 
-function downShape(teams: number, slots: number): DownShape {
-  const slotTeams = 2 ** Math.floor(Math.log2(Math.min(slots, teams)));
-  return { slotTeams, rowTeams: teams / slotTeams, turns: Math.ceil(slots / slotTeams) };
+function downShape(subgroups: number, slots: number): DownShape {
+  const slotSubgroups = 2 ** Math.floor(Math.log2(Math.min(slots, subgroups)));
+  return {
+    slotSubgroups,
+    rowSubgroups: subgroups / slotSubgroups,
+    turns: Math.ceil(slots / slotSubgroups),
+  };
 }
 
-/** down of all slots, combine, and the residual. `made`: what gate and up have stored. */
+/** down of all slots, combine, and the residual. `made`: the stored results of gate and up. */
 export function expertDownKernel(
   experts: FusedExperts,
   down: ExpertMatmul,
@@ -170,11 +174,11 @@ export function expertDownKernel(
   const { node, matrix, lane } = down;
   const { weight, bias } = node;
   const [count, outputs, cols] = weight.shape as [number, number, number];
-  const { rows, teams, width, ahead } = shapeOf(down, context);
-  const size = teams * width;
+  const { rows, subgroups, width, ahead } = shapeOf(down, context);
+  const size = subgroups * width;
   const slots = route.routing.used;
-  const { slotTeams, rowTeams, turns } = downShape(teams, slots);
-  const groupRows = rowTeams * rows;
+  const { slotSubgroups, rowSubgroups, turns } = downShape(subgroups, slots);
+  const groupRows = rowSubgroups * rows;
   const { exchange } = context;
   const source = { kind: "weight", weight, part: 0 } as const;
   const bindings: Binding[] = [{ name: "wide", type: "vec4u", source }];
@@ -199,7 +203,7 @@ export function expertDownKernel(
     enables: exchange.enables,
     size,
     declarations: `${exchange.declarations(size)}${dotsText(context.packedDots)}${lane.functions ?? ""}
-${exchange.reduce("sumOverTeam", width, "sum")}
+${exchange.reduce("sumOverSubgroup", width, "sum")}
 var<workgroup> totals: array<f32, ${slots * groupRows}>; // [slot][row]`,
     rows: combine.out.rows,
     maxRows: 1,
@@ -207,15 +211,15 @@ var<workgroup> totals: array<f32, ${slots * groupRows}>; // [slot][row]`,
     grid: () => [Math.ceil(outputs / groupRows), 1, 1],
     body: `
   let member = lane % ${width}u;
-  let rowTeam = lane / ${width}u % ${rowTeams}u;
-  let slotTeam = lane / ${width * rowTeams}u;
+  let rowSubgroup = lane / ${width}u % ${rowSubgroups}u;
+  let slotSubgroup = lane / ${width * rowSubgroups}u;
   let firstOfGroup = group.x * ${groupRows}u;
-  let firstOutput = firstOfGroup + rowTeam * ${rows}u;
+  let firstOutput = firstOfGroup + rowSubgroup * ${rows}u;
   let ownOutput = min(firstOfGroup + lane % ${groupRows}u, ${outputs - 1}u);
   ${add ? "let rest = residual[ownOutput];" : ""}
   ${each(turns, (turn) => {
-    const wanted = `slotTeam + ${turn * slotTeams}u`;
-    const isSure = (turn + 1) * slotTeams <= slots;
+    const wanted = `slotSubgroup + ${turn * slotSubgroups}u`;
+    const isSure = (turn + 1) * slotSubgroups <= slots;
     return `{
     let slot = ${isSure ? wanted : `min(${wanted}, ${slots - 1}u)`};
     let expert = min(u32(routes[slot]), ${count - 1}u);
@@ -224,9 +228,9 @@ var<workgroup> totals: array<f32, ${slots * groupRows}>; // [slot][row]`,
     ${each(rows, (j) => `let r${j} = min(first + ${j}u, ${count * outputs - 1}u) * ${cols / lane.unit}u;`)}
     ${bias ? each(rows, (j) => `let bias${j} = bias[min(first + ${j}u, ${count * outputs - 1}u)];`) : ""}
     ${loopText(lane, matrix, { rows, split: 1, ahead, width }, "", slotLoads)}
-    ${each(rows, (j) => `sum${j} = sumOverTeam(sum${j}, lane);`)}
+    ${each(rows, (j) => `sum${j} = sumOverSubgroup(sum${j}, lane);`)}
     if (member == 0u${isSure ? "" : ` && ${wanted} < ${slots}u`}) {
-      ${each(rows, (j) => `totals[slot * ${groupRows}u + rowTeam * ${rows}u + ${j}u] = sum${j}${bias ? ` + bias${j}` : ""};`)}
+      ${each(rows, (j) => `totals[slot * ${groupRows}u + rowSubgroup * ${rows}u + ${j}u] = sum${j}${bias ? ` + bias${j}` : ""};`)}
     }
   }`;
   })}
@@ -239,10 +243,10 @@ var<workgroup> totals: array<f32, ${slots * groupRows}>; // [slot][row]`,
   });
 }
 
-/** Where a lane loads the activations of a slot from, which begin at word `record`. */
+/** The WGSL that loads the activations of a slot, which begin at word `record`. */
 interface SlotLoads {
   readonly bindings: readonly Binding[];
-  /** Of a slot. */
+  /** Words of a slot. */
   readonly words: number;
   quants(at: string): string;
   scale(at: string): string;

@@ -15,7 +15,7 @@ export interface ExpertMatrices {
   readonly shape: SplitShape;
   /** So many experts are in GPU memory (experts/expert-slots.ts); undefined: all. */
   readonly slotCount: number | undefined;
-  /** `node` is of gate: its weights are followed by those of up, and the activation of both is stored. */
+  /** `node` computes gate: its weights are followed by those of up, and the activation of both is stored. */
   readonly gated?: { readonly up: NodeOf<"matmul_id">; readonly activation: NodeOf<"gate"> };
 }
 

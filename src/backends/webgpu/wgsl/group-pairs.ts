@@ -4,7 +4,7 @@
 //   [number of tiles] then, of each tile: [expert][number of its pairs][its pairs; room for a whole tile]
 //
 // For matrix units (experts-matrices.ts) each pair has a row, in which its activations are stored. The rows of an expert follow each other,
-// and begin at a multiple of 16. There are no more tiles than units of 16 rows, so all lists are of such units, and their places do not
+// and begin at a multiple of 16. There are no more tiles than units of 16 rows, so all lists have such units, and their offsets do not
 // depend on the size of the batch:
 //
 //   [number of tiles] then, of each unit: [tile: expert, first row, end of its rows][pairs of 16 rows][rows of 16 pairs]
@@ -25,18 +25,18 @@ const HEAD = 2;
 /** Lanes, as many as every device allows. */
 const SIZE = 256;
 
-/** The most tiles of so many pairs: a tile of each expert may have fewer pairs than there is room for. */
+/** The most tiles of `pairs` pairs: a tile of each expert may have fewer pairs than there is room for. */
 export function mostTiles(pairs: number, experts: number, tile: number): number {
   return Math.min(pairs, Math.floor(pairs / tile) + experts);
 }
 
-/** Words of the tiles of so many pairs, whatever their size and form. */
+/** Words of the tiles of `pairs` pairs, for any size and form. */
 export function tileWords(pairs: number, experts: number): number {
   const ofPairs = pairs * (HEAD + 1) + experts * (HEAD + MOST_TILE);
   return 1 + Math.max(ofPairs, mostTiles(pairs, experts, UNIT) * UNIT_WORDS);
 }
 
-/** Rows of so many pairs for matrix units. */
+/** Rows of `pairs` pairs for matrix units. */
 export function mostMatrixRows(pairs: number, experts: number): number {
   return mostTiles(pairs, experts, UNIT) * UNIT;
 }
@@ -44,7 +44,7 @@ export function mostMatrixRows(pairs: number, experts: number): number {
 /** The first word of a tile, its expert; WGSL. */
 export const tileAt = (index: string, tile: number): string => `1u + (${index}) * ${HEAD + tile}u`;
 
-/** Where the number of pairs of the tile is that begins at `at`, and each of its pairs; WGSL. */
+/** The words with the number of pairs of the tile at `at`, and with each of its pairs; WGSL. */
 export const countAt = (at: string): string => `${at} + 1u`;
 export const pairAt = (at: string, i: string): string => `${at} + ${HEAD}u + ${i}`;
 
@@ -108,7 +108,7 @@ export function groupRowsKernel(node: NodeOf<"matmul_id">, tile: number, batches
 
 interface GroupText {
   readonly name: string;
-  /** WGSL: how many tiles and rows an expert with so many pairs has, a vec2u. */
+  /** WGSL: the numbers of tiles and rows of an expert with `count` pairs, a vec2u. */
   sizes(count: string): string;
   /** Pairs of a tile. */
   readonly tile: number;

@@ -16,7 +16,7 @@ fn packHalves(values: vec2f) -> u32 {
 }`;
 
 /**
- * With nearestHalfText: the same for activations, which become NaN where F16 cannot hold them. So do the logits then, and the
+ * With nearestHalfText: the same for activations, which become NaN if F16 cannot hold them. So do the logits then, and the
  * batch is computed again by kernels that leave such rows as they are (Backend.widen).
  */
 export const activationHalfText = `
@@ -31,7 +31,7 @@ fn packActivations(values: vec2f) -> u32 {
   return pack2x16float(nearest) | beyond.x | beyond.y;
 }`;
 
-/** `fn half(bits: u32) -> f32`: what 16 bits stand for. */
+/** `fn half(bits: u32) -> f32`: the value of 16 bits. */
 export const halfText = `fn half(bits: u32) -> f32 {
   let sign = (bits & 0x8000u) << 16u;
   let magnitude = bits & 0x7fffu;

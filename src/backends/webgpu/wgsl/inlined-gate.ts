@@ -1,4 +1,4 @@
-// gate with nodes that it computes as it reads (inlined.ts), as slices of a row that has gates and values in turns.
+// gate with nodes that it computes as it reads (inlined.ts): slices of a row in which gates and values alternate.
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import { gateText } from "./elementwise.ts";

@@ -1,5 +1,6 @@
-// Nodes that a kernel computes itself: those before its own node as it reads their results, those after it as it stores its own. They
-// are of one value each (slices, activations, products), so that nobody needs their results in memory. ../fuse-inlined.ts chooses them.
+// Nodes that a kernel computes itself: those before its own node as it reads their results, those after it as it stores its own. Each
+// of their values depends on one value (slices, activations, products), so no other kernel needs their results in memory.
+// ../fuse-inlined.ts chooses them.
 
 import {
   type GraphNode,
@@ -78,7 +79,10 @@ function slicedColumn({ x, out, groups, from }: NodeOf<"slice">, column: string)
   return `(${column} / ${count}u * ${x.cols / groups}u + ${from}u + ${column} % ${count}u)`;
 }
 
-/** How a kernel reads values and stores its result. Names in its text do not depend on the layer, so that layers share a pipeline. */
+/**
+ * The WGSL by which a kernel reads values and stores its result. Names in its text do not depend on the layer, so that layers share a
+ * pipeline.
+ */
 export class ValueTexts {
   readonly #bindings: Binding[] = [];
   readonly #names = new Map<Value | Weight, string>();
@@ -90,7 +94,7 @@ export class ValueTexts {
     this.#makers = new Map(before.map((node) => [node.out!, node]));
   }
 
-  /** Of all values and weights that were asked for so far. */
+  /** Bindings of all values and weights that were asked for so far. */
   get bindings(): readonly Binding[] {
     return this.#bindings;
   }
@@ -112,8 +116,9 @@ fn ${name}(row: u32, column: u32) -> f32 {
   }
 
   /**
-   * The same in two functions, so that the memory is not waited for before the value is used: `fn NAMERaw(row: u32, column: u32) -> f32`, what is
-   * loaded, and `fn NAMEOf(raw: f32, column: u32) -> f32`, what is made of it. Where several values are loaded, the first does all of it.
+   * The same in two functions, so that no lane waits for the memory before the value is used: `fn NAMERaw(row: u32, column: u32) -> f32`, the
+   * loaded value, and `fn NAMEOf(raw: f32, column: u32) -> f32`, the value computed from it. If several values are loaded, the first function
+   * does all of it.
    */
   readApart(name: string, value: Value): void {
     const chain: InlinedNode[] = [];
@@ -168,9 +173,9 @@ fn ${name}Of(raw: f32, column: u32) -> f32 {
   }
 
   /**
-   * Declares `fn restAt(row: u32, column: u32) -> f32`, the other operand of the nodes `after` the kernel's (0 where there is none), which can be
-   * loaded early, and `fn stored(sum: f32, rest: f32, column: u32) -> f32`, what is stored. Returns the value that it is of: `out`, where no node is
-   * behind it. `suffix`: of both names.
+   * Declares `fn restAt(row: u32, column: u32) -> f32`, the other operand of the nodes `after` the kernel's (0 if there is none), which can be
+   * loaded early, and `fn stored(sum: f32, rest: f32, column: u32) -> f32`, the stored result. Returns the value of that result: `out`, if no node
+   * is behind it. `suffix`: added to both names.
    */
   stored(out: Value, after: readonly GraphNode[], suffix = ""): Value {
     let last = out;

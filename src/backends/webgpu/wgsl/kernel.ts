@@ -1,5 +1,5 @@
 // A kernel of the GPU: WGSL text, with all sizes of the model as constants, its bindings, and the number of workgroups for a
-// batch of so many rows. Data only; program.ts makes pipelines and bind groups.
+// batch's rows. Data only; program.ts makes pipelines and bind groups.
 
 import type { TokenPart } from "../../../graph/batch.ts";
 import type { Rows, Value, Weight } from "../../../graph/graph.ts";
@@ -27,13 +27,13 @@ export type Source =
   | { readonly kind: "prepared" }
   /** Pairs of tokens and slots, by expert (group-pairs.ts). */
   | { readonly kind: "tiles" }
-  /** Attention over parts of the context: sums of each part, and what merges them (attention-split.ts). */
+  /** Attention over parts of the context: sums of each part, and the words that merge them (attention-split.ts). */
   | { readonly kind: "partials" }
   /** The best logits of parts of rows, and of rows (best-logits.ts). */
   | { readonly kind: "bestParts" | "best" }
-  /** What the parts of rows have of the only one (best-one.ts). */
+  /** The parts' candidates for the best logit of rows (best-one.ts). */
   | { readonly kind: "bestOne" }
-  /** What workgroups of the same dispatch exchange (layer.ts). */
+  /** Words that workgroups of the same dispatch exchange (layer.ts). */
   | { readonly kind: "exchange" }
   /** The slots of the experts that `routes` names, where not all are in GPU memory (experts/). */
   | { readonly kind: "slots"; readonly routes: Value }
@@ -72,8 +72,8 @@ export interface Kernel {
   /** It only prepares the activations of matmuls (init): the bytes of each value that it stores for them. */
   readonly preparedBytes?: 2 | 4;
   /**
-   * The same computation as part of a kernel of a whole layer (layer.ts), in workgroups of so many lanes; undefined: of as many as it has by itself.
-   * Gives undefined where it has no such workgroups.
+   * The same computation as part of a kernel of a whole layer (layer.ts), in workgroups of `lanes` lanes; undefined: of as many as it has by itself.
+   * Gives undefined if it has no such workgroups.
    */
   readonly inLayer?: (lanes: number | undefined) => KernelSpec | undefined;
 }
@@ -96,9 +96,9 @@ export interface KernelSpec {
   readonly minRows?: number;
   readonly maxRows?: number;
   readonly sameBits?: boolean;
-  /** As part of a layer kernel: it goes through so many workgroups by itself, from number `group.x` on, each `groups.x` further. Its declarations have `fn touch` of touch.ts. */
+  /** As part of a layer kernel: it goes through this many workgroups by itself, from number `group.x` on, each `groups.x` further. Its declarations have `fn prefetch` of prefetch.ts. */
   readonly rounds?: number;
-  /** As part of a layer kernel, of attention: its first workgroups, which have all to do where the context is short. Its declarations have `fn touchCache` of touch.ts. */
+  /** As part of a layer kernel, of attention: its first workgroups, which have all to do where the context is short. Its declarations have `fn prefetchCache` of prefetch.ts. */
   readonly busy?: number;
 }
 

@@ -1,6 +1,7 @@
-// How keys and values lie in a GPU's cache: rows of whole words, one row per token. The interface; kv-formats.ts has the formats.
+// The layout of keys and values in a GPU's cache: rows of whole words, one row per token. The interface; kv-formats.ts has the
+// formats.
 
-import type { Exchange } from "./teams.ts";
+import type { Exchange } from "./subgroups.ts";
 
 export interface KvFormat {
   /** Values that one thread writes: a multiple of whole words. */
@@ -26,7 +27,7 @@ export interface KvFormat {
   readonly vectors?: KvVectors;
 }
 
-/** Of keys and of values. */
+/** The formats of keys and of values. */
 export interface KvFormats {
   readonly k: KvFormat;
   readonly v: KvFormat;
@@ -39,11 +40,11 @@ export interface KvRows {
 }
 
 /**
- * How a lane holds neighbouring values of a head. Over `NAME: array<vec4u>`; `i` is a multiple of `values`, and rows are whole vectors.
+ * The WGSL by which a lane holds neighbouring values of a head. Over `NAME: array<vec4u>`; `i` is a multiple of `values`, and rows are whole vectors.
  * VALUES is mat2x4f for 8 values and mat4x4f for 16.
  */
 export interface KvVectors {
-  /** Of a lane. */
+  /** Values of a lane. */
   readonly values: 8 | 16;
   /** Values that are stored together: heads are multiples or divisors of it, and rows multiples. */
   readonly together: number;
@@ -52,9 +53,9 @@ export interface KvVectors {
   /** WGSL of the scale of a lane's values; undefined: there is none. */
   readonly scale?: (kept: string) => string;
   /**
-   * With `nearestHalfText`: WGSL of `fn keptOf(values: VALUES, lane: u32) -> Kept` and `fn onceOf(kept: Kept, lane: u32) -> vec4f`, what
+   * With `nearestHalfText`: WGSL of `fn keptOf(values: VALUES, lane: u32) -> Kept` and `fn onceOf(kept: Kept, lane: u32) -> vec4f`, the words that
    * the lanes of `together` values store once. Whole workgroups must execute both; neighbouring lanes have neighbouring values. And of
-   * `fn spoiled(value: Kept, key: Kept, values: VALUES, keys: VALUES) -> Kept`, the value, or NaN where either is beyond the type.
+   * `fn spoiled(value: Kept, key: Kept, values: VALUES, keys: VALUES) -> Kept`, the value, or NaN if either is beyond the type.
    */
   keep(exchange: Exchange): string;
   /** WGSL of `fn NAMEAt(first: u32, i: u32) -> Kept`: of the row of `cols` values at word `first`. */

@@ -7,7 +7,7 @@ import { BEYOND_HALF } from "./halves.ts";
 import type { KvFormat } from "./kv-format.ts";
 import { scaledRows } from "./kv-rows.ts";
 
-/** How a kernel divides, and rounds a product that something is added to. */
+/** The WGSL by which a kernel divides, and rounds a product before a sum. */
 export interface StoreArithmetic {
   divide(a: string, b: string): string;
   rounded(product: string): string;
@@ -17,7 +17,7 @@ export interface EvenNibbles {
   /** The quant that stands for zero; undefined: there is a min. */
   readonly middle?: number;
   readonly hasFifthBits?: boolean;
-  /** Of quants. */
+  /** The largest quant. */
   readonly most: number;
 }
 

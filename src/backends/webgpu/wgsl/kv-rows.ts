@@ -4,7 +4,7 @@
 import { f16ToF32, f32ToF16 } from "../../../base/half.ts";
 import type { KvRows } from "./kv-format.ts";
 
-/** Blocks of a scale and so many bytes behind it. */
+/** Blocks of a scale and `bytes` bytes behind it. */
 export function scaledRows(bytes: number): KvRows {
   const [hereBytes, ownBytes] = [4 + bytes, 2 + bytes];
   return {
@@ -18,14 +18,14 @@ export function scaledRows(bytes: number): KvRows {
     fromOwn(own, here) {
       const [from, to] = [viewOf(own), viewOf(here)];
       for (let at = 0, out = 0; at < own.length; at += ownBytes, out += hereBytes) {
-        to.setFloat32(out, f16ToF32[from.getUint16(at, true)]!, true);
+        to.setFloat32(out, f16ToF32(from.getUint16(at, true)), true);
         here.set(own.subarray(at + 2, at + ownBytes), out + 4);
       }
     },
   };
 }
 
-/** Rows with the quants of all blocks first, of `block` values and so many bytes each, and then all scales. */
+/** Rows with the quants of all blocks first, of `block` values and `bytes` bytes each, and then all scales. */
 export function planeRows(block: number, bytes: number): KvRows {
   const ownBytes = 2 + bytes;
   /** Calls `each` with where a block is in its own form, and where its quants and its scale are here. */
@@ -53,7 +53,7 @@ export function planeRows(block: number, bytes: number): KvRows {
     fromOwn(own, here, cols) {
       const [from, to] = [viewOf(own), viewOf(here)];
       forBlocks(here.length, cols, (at, quants, scale) => {
-        to.setFloat32(scale, f16ToF32[from.getUint16(at, true)]!, true);
+        to.setFloat32(scale, f16ToF32(from.getUint16(at, true)), true);
         here.set(own.subarray(at + 2, at + ownBytes), quants);
       });
     },

@@ -1,6 +1,6 @@
 // kv_write: stores each token's keys and values in the paged cache, in the cache's type. Where it cannot hold a key or a value, the values
 // beside them are stored as NaN: attention may take an infinite score for none at all, but not NaN for a number. So the logits are NaN,
-// and engine/nonsense.ts finds the reason.
+// and engine/non-finite.ts finds the reason.
 
 import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import type { NodeOf } from "../../../graph/graph.ts";

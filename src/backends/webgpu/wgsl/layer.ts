@@ -1,24 +1,25 @@
 // A layer kernel: several kernels of one token, one after the other, in one dispatch. ../layers.ts says which; here is the text. Each
-// kernel becomes a function, which a workgroup calls for every workgroup that the kernel would have had by itself, in turns with the
-// others. So sums have the same order, and results the same bits, as in dispatches of their own.
+// kernel becomes a function; the workgroups share, alternately, the calls for all workgroups that the kernel would have had by itself.
+// So sums have the same order, and results the same bits, as in dispatches of their own.
 //
 // Between two kernels all workgroups wait for each other (a grid barrier). WGSL has no order between a word that says "done" and the
 // words of the results, so that each result says itself whether it is there: results are exchanged as atomic words, of which 0 means
-// "not yet" (a float is stored inverted, a word of a record (record.ts) xor 0x80808080, and neither as 0). Who finds a 0 loads again. The
-// barrier only saves most of these loads.
+// "not yet" (a float is stored inverted, a word of a record (record.ts) xor 0x80808080, and neither as 0). A workgroup that finds a 0
+// loads again. The barrier only saves most of these loads.
 //
 //   exchange: [failed, turn, ...][region 0][region 1]     a region: [arrivals of each kernel][results]
 //
-// Dispatches use the regions in turns. Each sets the words of the other region to 0, for the dispatch after it; its last workgroup sets
+// Dispatches alternate between the regions. Each sets the words of the other region to 0, for the dispatch after it; its last workgroup sets
 // `turn`, the number of layer kernels so far.
 //
-// WebGPU does not promise that all workgroups run at the same time. So waiting has an end: who has waited for too long sets `failed`, and
-// nobody waits any more, in this dispatch and in all later ones. Results are wrong then: the host sees `failed` (../webgpu.ts).
+// WebGPU does not promise that all workgroups run at the same time. So waiting has a time-out: a workgroup that has waited for too long
+// sets `failed`, and no workgroup waits any more, in this dispatch and in all later ones. Results are wrong then: the host sees `failed`
+// (../webgpu.ts).
 
 import type { Binding, Grid, Kernel, KernelSpec } from "./kernel.ts";
 import { makeKernel } from "./kernel.ts";
 
-/** Where a kernel finds a binding of its own in the layer kernel. */
+/** The replacement of a kernel's own binding in the layer kernel. */
 export type Place =
   /** Another binding, of the same type. */
   | { readonly kind: "plain"; readonly name: string }
@@ -39,14 +40,14 @@ export interface LayerPart {
   readonly spec: KernelSpec;
   /** By the name of the binding. */
   readonly places: ReadonlyMap<string, Place>;
-  /** Kernels from the first on that must be done before it loads what is exchanged. */
+  /** Kernels from the first on that must be done before it loads exchanged words. */
   readonly after: number;
 }
 
 export interface LayerShape {
   /** Workgroups, which must all run at the same time. */
   readonly groups: number;
-  /** How often a workgroup looks for what it waits for. */
+  /** The number of polls by which a workgroup waits. */
   readonly polls: number;
   /** Words of a region. */
   readonly regionWords: number;
@@ -56,8 +57,8 @@ export interface LayerShape {
 export const WORD = "u32";
 
 /**
- * Words that a lane loads at most from neighbouring places (stage.ts). Word i of a result is word i / UNIT of part i % UNIT, so that what lanes
- * load at a time is neighbouring: an atomic load is not kept for the next one, and each would fetch 32 bytes for every lane.
+ * Words that a lane loads at most from neighbouring addresses (stage.ts). Word i of a result is word i / UNIT of part i % UNIT, so that the
+ * loads of lanes at a time are neighbours: an atomic load is not kept for the next one, and each would fetch 32 bytes for every lane.
  */
 export const UNIT = 16;
 
@@ -66,7 +67,7 @@ export const EXCHANGE_HEAD = 64;
 /** Words between the arrivals of two kernels: a cache line. */
 const LINE = 32;
 
-/** Words of a region before the results of so many kernels. */
+/** Words of a region before the results of `kernels` kernels. */
 export function arrivalWords(kernels: number): number {
   return kernels * LINE;
 }
@@ -108,10 +109,10 @@ ${texts.join("\n")}`,
   ${parts
     .slice(1)
     .map((part, i) => {
-      return `${touchingText(parts, i + 1, groups)}${callText(part, i + 1)}\n  ${arriveText(i + 1, parts)}`;
+      return `${prefetchingText(parts, i + 1, groups)}${callText(part, i + 1)}\n  ${arriveText(i + 1, parts)}`;
     })
     .join("\n  ")}
-  if (all(touched == vec4u(0x9e3779b9u))) { atomicMax(&exchange[2], 1u); } // which nobody reads`,
+  if (all(prefetched == vec4u(0x9e3779b9u))) { atomicMax(&exchange[2], 1u); } // which nobody reads`,
   });
 }
 
@@ -122,7 +123,7 @@ var<private> base: u32; // of the region of this turn
 var<private> before: u32; // where those arrive that waitForOthers() waits for; 0: nobody
 var<private> patience: u32;
 var<private> missing: bool;
-var<private> touched: vec4u; // touch.ts
+var<private> prefetched: vec4u; // prefetch.ts
 fn word(at: u32) -> u32 {
   let bits = atomicLoad(&exchange[base + at]);
   if (bits == 0u) { missing = true; }
@@ -175,12 +176,12 @@ function callText({ spec, after }: LayerPart, i: number): string {
   ${text}`;
 }
 
-/** Before kernel `i`: workgroups that had nothing to do in the one before it, which is attention, touch keys and values, and weights of the one after it. */
-function touchingText(parts: readonly LayerPart[], i: number, groups: number): string {
+/** Before kernel `i`: workgroups that had nothing to do in the one before it, which is attention, prefetch keys and values, and weights of the one after it. */
+function prefetchingText(parts: readonly LayerPart[], i: number, groups: number): string {
   const [{ busy }, after] = [parts[i - 1]!.spec, parts[i + 1]?.spec];
   if (busy === undefined || !after?.rounds || after.rounds <= groups) return "";
   return `if (group.x >= ${busy}u) {
-    touched = touchCache_k${i - 1}(${busy}u, group, lane) + touch_k${i + 1}(group, groups, lane);
+    prefetched = prefetchCache_k${i - 1}(${busy}u, group, lane) + prefetch_k${i + 1}(group, groups, lane);
   }
   `;
 }
@@ -308,7 +309,7 @@ function exchangedAt(at: string, place: Extract<Place, { kind: "exchanged" }>): 
   return `((${at}) % ${UNIT}u) * ${place.words / UNIT}u + (${at}) / ${UNIT}u + ${place.word}u`;
 }
 
-/** `fn get_NAME(i)`: element i of what was an array of `type`. */
+/** `fn get_NAME(i)`: element i of the former array of `type`. */
 function getText(name: string, type: string, place: SharedPlace): string {
   const as = exchangeableOf(type);
   const values = wordsText(as).map((at) =>
@@ -365,7 +366,7 @@ function withWords(code: string, words: ReadonlyMap<string, number>): string {
   );
 }
 
-/** Where the bracket closes that was opened just before `from`. */
+/** The position of the closing bracket whose partner is just before `from`. */
 function closing(code: string, from: number): number {
   let depth = 1;
   for (let at = from; at < code.length; at++) {

@@ -1,4 +1,4 @@
-// How a lane goes through the chunks of its rows in a matmul of one token (matmul-few.ts): what it loads, and when. A chunk's loads wait
+// A lane's walk over the chunks of its rows in a matmul of one token (matmul-gemv.ts): its loads, and their times. A chunk's loads wait
 // in a slot, several variables for each row, until they are multiplied; then the slot's next chunk is loaded.
 //
 // Sums are written with fma(): a compiler may round a product and a sum once or twice, and it did so differently in kernels of the same
@@ -7,14 +7,14 @@
 import type { Weight } from "../../../graph/graph.ts";
 import type { LaneDot } from "../unpack/unpack.ts";
 import type { RecordLoads } from "./record.ts";
-import { TEAM } from "./teams.ts";
+import { SUBGROUP } from "./subgroups.ts";
 
-/** How rows are divided among teams, and chunks of a row that a lane loads before it uses the first. */
+/** The division of rows among subgroups, and the chunks of a row that a lane loads before it uses the first. */
 interface ChunkShape {
   readonly rows: number;
   readonly split: number;
   readonly ahead: number;
-  /** Lanes of a team. Default: TEAM. */
+  /** Lanes of a subgroup. Default: SUBGROUP. */
   readonly width?: number;
 }
 
@@ -39,7 +39,7 @@ interface RowNames {
   readonly first?: string;
 }
 
-/** r0, r1, ...: the first unit of each row of the team; rows beyond the last repeat it. */
+/** r0, r1, ...: the first unit of each row of the subgroup; rows beyond the last repeat it. */
 export function rowsText(
   rows: number,
   gated: boolean,
@@ -54,11 +54,11 @@ export function rowsText(
   });
 }
 
-/** Loads the first chunks, stages activations, then multiplies chunk by chunk and loads a later one in place of each. */
+/** Loads the first chunks, stages activations, then multiplies chunk by chunk; a later chunk replaces each. */
 export function loopText(
   lane: LaneDot,
   weight: Weight,
-  { rows, split, ahead, width = TEAM }: ChunkShape,
+  { rows, split, ahead, width = SUBGROUP }: ChunkShape,
   staging: string,
   direct: Pick<RecordLoads, "quants" | "scale"> | undefined,
 ): string {
@@ -151,7 +151,7 @@ export function addText(
   return `${sum} = fma(scale${factor ? ` * ${factor}` : ""}, ${dot}, ${sum});`;
 }
 
-/** What a workgroup does in each of its rounds, besides going through chunks. */
+/** The WGSL of a workgroup in each of its rounds, besides going through chunks. */
 interface Rounds {
   /** Rounds of all workgroups together. */
   readonly count: number;
@@ -165,7 +165,7 @@ interface Rounds {
   readonly again: string;
 }
 
-/** Chunks of a lane in a row up to which they are no loop, so that none is loaded in vain. */
+/** Chunks of a lane in a row up to which they are no loop, so that no load is wasted. */
 const MOST_UNROLLED = 8;
 
 /**
@@ -179,7 +179,7 @@ export function roundsText(
   { count, nextRows, before, finish, again }: Rounds,
 ): string {
   const chunks = weight.shape[1]! / lane.columns;
-  const stride = TEAM * split;
+  const stride = SUBGROUP * split;
   const most = Math.ceil(chunks / stride);
   const slots = Math.min(ahead, most);
   const isUnrolled = most <= MOST_UNROLLED;
@@ -222,7 +222,7 @@ export function roundsText(
     ${whole}
     ${each(slots, (slot) => `${multiply(slot, `${steps - slots + slot}u`, true)}\n    ${loadNext(slot)}`)}`;
   return `
-  let c = member + share * ${TEAM}u;
+  let c = member + share * ${SUBGROUP}u;
   ${each(slots, (slot) => load(slot, "r", `${slot}u`, "var "))}
   ${before}
   loop {

@@ -2,8 +2,8 @@
 // experts. Activations are prepared before (prepare-activations.ts), a record for each token, or for each pair where slots have
 // different ones.
 //
-// In small batches a workgroup computes rows of one pair, as matmul-few.ts of one token. In larger ones it computes them for a tile of
-// pairs that have the same expert (group-pairs.ts), and every weight that it reads serves all of them, as in matmul-several.ts. The sums
+// In small batches a workgroup computes rows of one pair, as matmul-gemv.ts of one token. In larger ones it computes them for a tile of
+// pairs that have the same expert (group-pairs.ts), and every weight that it reads serves all of them, as in matmul-small-batch.ts. The sums
 // of a pair are added up in the same order either way, so a token's result has the same bits in batches of any size. A batch of one token
 // has fused kernels (experts-fused.ts), of the same bits as well.
 
@@ -13,12 +13,12 @@ import type { WeightPart } from "../weight-layout.ts";
 import { countAt, expertText, MOST_TILE, mostTiles, pairAt, tileAt } from "./group-pairs.ts";
 import { type Binding, type Grid, type Kernel, makeKernel } from "./kernel.ts";
 import { dotsText, each, loopText } from "./matmul-chunks.ts";
-import { laneDotOf, type MatmulContext, type MatmulShape } from "./matmul-few.ts";
-import { productText, sumsText, tileLoopText } from "./matmul-several.ts";
+import { laneDotOf, type MatmulContext, type MatmulShape } from "./matmul-gemv.ts";
+import { productText, sumsText, tileLoopText } from "./matmul-small-batch.ts";
 import { groupGrid, MOST_GROUPS } from "./matvec.ts";
 import { preparedLayout } from "./prepare-activations.ts";
 import type { RecordLoads } from "./record.ts";
-import { TEAM } from "./teams.ts";
+import { SUBGROUP } from "./subgroups.ts";
 
 /** A matmul_id that these kernels compute. */
 export interface ExpertMatmul {
@@ -56,8 +56,8 @@ export function fewTokens({ routes }: NodeOf<"matmul_id">): number {
 }
 
 /** Numbers of pairs that there are loops for, in increasing order; the last one is a tile. */
-export function tilesOf({ several }: MatmulContext): readonly number[] {
-  return [...new Set(several.tiles.map((tile) => Math.min(tile, MOST_TILE)))];
+export function tilesOf({ smallBatch }: MatmulContext): readonly number[] {
+  return [...new Set(smallBatch.tiles.map((tile) => Math.min(tile, MOST_TILE)))];
 }
 
 /** The kernel for one pair at a time, with the experts' rows in one part of the weight. */
@@ -68,10 +68,10 @@ export function matmulPairKernel(
   context: MatmulContext,
 ): Kernel {
   const { node, matrix, lane } = matmul;
-  const { rows, teams, width, ahead } = shapeOf(matmul, context);
-  const text = expertsText(matmul, parts, part, { rows, teams, width });
+  const { rows, subgroups, width, ahead } = shapeOf(matmul, context);
+  const text = expertsText(matmul, parts, part, { rows, subgroups, width });
   const { words } = preparedLayout(matrix);
-  const size = teams * width;
+  const size = subgroups * width;
   const { exchange } = context;
   const slots = node.routes.cols / 2;
   const grid = groupGrid(text.groups);
@@ -84,7 +84,7 @@ export function matmulPairKernel(
     enables: exchange.enables,
     size,
     declarations: `${exchange.declarations(size)}${dotsText(context.packedDots)}${lane.functions ?? ""}
-${exchange.reduce("sumOverTeam", width, "sum")}${text.declarations}`,
+${exchange.reduce("sumOverSubgroup", width, "sum")}${text.declarations}`,
     rows: node.out.rows,
     maxRows: fewTokens(node),
     sameBits: true,
@@ -97,9 +97,9 @@ ${exchange.reduce("sumOverTeam", width, "sum")}${text.declarations}`,
   ${text.rows}
   let record = ${text.rowOf("pair")} * ${words}u;
   ${loopText(lane, matrix, { rows, split: 1, ahead, width }, "", preparedLoads(matrix))}
-  ${each(rows, (j) => `sum${j} = sumOverTeam(sum${j}, lane);`)}
+  ${each(rows, (j) => `sum${j} = sumOverSubgroup(sum${j}, lane);`)}
   if (member == 0u) {
-    ${each(rows, (j) => `put(pair, expert, first + ${j}u, index * ${text.groupRows}u + team * ${rows}u + ${j}u, sum${j});`)}
+    ${each(rows, (j) => `put(pair, expert, first + ${j}u, index * ${text.groupRows}u + subgroup * ${rows}u + ${j}u, sum${j});`)}
   }`,
   });
 }
@@ -112,12 +112,12 @@ export function matmulTileKernel(
   context: MatmulContext,
 ): Kernel {
   const { node, matrix, lane } = matmul;
-  const { teams, width } = shapeOf(matmul, context);
-  const { rows } = context.several;
+  const { subgroups, width } = shapeOf(matmul, context);
+  const { rows } = context.smallBatch;
   const tiles = tilesOf(context);
   const tile = tiles.at(-1)!;
-  const text = expertsText(matmul, parts, part, { rows, teams, width });
-  const size = teams * width;
+  const text = expertsText(matmul, parts, part, { rows, subgroups, width });
+  const size = subgroups * width;
   const sums = rows * tile;
   const { exchange } = context;
   const { words } = preparedLayout(matrix);
@@ -136,8 +136,8 @@ export function matmulTileKernel(
     bindings: [...text.bindings, { name: "tiles", type: "u32", source: { kind: "tiles" } }],
     enables: exchange.enables,
     size,
-    declarations: `${dotsText(context.packedDots)}${lane.several ? lane.several.functions + productText : (lane.functions ?? "")}${exchange.sumsDeclarations(size, sums)}
-var<workgroup> totals: array<f32, ${teams * sums}>; // [team][pair of the tile][row of the team]${text.declarations}`,
+    declarations: `${dotsText(context.packedDots)}${lane.smallBatch ? lane.smallBatch.functions + productText : (lane.functions ?? "")}${exchange.sumsDeclarations(size, sums)}
+var<workgroup> totals: array<f32, ${subgroups * sums}>; // [subgroup][pair of the tile][row of the subgroup]${text.declarations}`,
     rows: node.out.rows,
     minRows: fewTokens(node) + 1,
     sameBits: true,
@@ -167,17 +167,17 @@ var<workgroup> totals: array<f32, ${teams * sums}>; // [team][pair of the tile][
   workgroupBarrier();
   for (var item = lane; item < ${text.groupRows}u * count; item += ${size}u) {
     let own = item % ${text.groupRows}u;
-    let ofTeam = own / ${rows}u;
+    let ofSubgroup = own / ${rows}u;
     let ofRow = own % ${rows}u;
     let offset = item / ${text.groupRows}u;
-    put(tiles[${pairAt("at", "offset")}], expert, firstOfGroup + own, index * ${text.groupRows}u + own, totals[ofTeam * ${sums}u + offset * ${rows}u + ofRow]);
+    put(tiles[${pairAt("at", "offset")}], expert, firstOfGroup + own, index * ${text.groupRows}u + own, totals[ofSubgroup * ${sums}u + offset * ${rows}u + ofRow]);
   }`,
   });
 }
 
-/** How the rows of an expert are divided. */
-export interface ExpertShape extends Pick<MatmulShape, "rows" | "teams" | "ahead"> {
-  /** Lanes of a team: where a row has fewer chunks than 32, as many lanes are enough. */
+/** The division of an expert's rows. */
+export interface ExpertShape extends Pick<MatmulShape, "rows" | "subgroups" | "ahead"> {
+  /** Lanes of a subgroup: where a row has fewer chunks than 32, as many lanes are enough. */
   readonly width: number;
 }
 
@@ -188,14 +188,14 @@ export function shapeOf(
   { shapeFor }: MatmulContext,
 ): ExpertShape {
   const [, outputs, cols] = node.weight.shape as [number, number, number];
-  const { rows, teams, ahead } = shapeFor(
+  const { rows, subgroups, ahead } = shapeFor(
     outputs * (node.routes.cols / 2),
     cols,
     matrix.dtype.name,
   );
   const chunks = 2 ** Math.ceil(Math.log2(cols / lane.columns));
-  const width = Math.max(LEAST_WIDTH, Math.min(TEAM, chunks));
-  return { rows, teams: (teams * TEAM) / width, ahead, width };
+  const width = Math.max(LEAST_WIDTH, Math.min(SUBGROUP, chunks));
+  return { rows, subgroups: (subgroups * SUBGROUP) / width, ahead, width };
 }
 
 /** Whether activations are quants with scales. */
@@ -207,7 +207,7 @@ export function preparedBindings(matrix: Weight): Binding[] {
   return hasScales(matrix) ? [x, { ...x, name: "xWords", type: "u32" }] : [x];
 }
 
-/** What a lane multiplies, of the prepared activations that begin at word `record`. */
+/** The operands of a lane, of the prepared activations that begin at word `record`. */
 export function preparedLoads(matrix: Weight): Pick<RecordLoads, "quants" | "scale"> {
   const { scalesAt } = preparedLayout(matrix);
   return {
@@ -217,7 +217,7 @@ export function preparedLoads(matrix: Weight): Pick<RecordLoads, "quants" | "sca
   };
 }
 
-/** What both kernels have in common. */
+/** The part that both kernels have in common. */
 interface ExpertsText {
   readonly name: string;
   /** Workgroups that compute the outputs of an expert, and the rows of each. */
@@ -226,7 +226,7 @@ interface ExpertsText {
   readonly bindings: readonly Binding[];
   /** `fn put(pair, expert, row, output, sum)`: stores an output, if `row` of the matrix is in the part and `output` of the expert. */
   readonly declarations: string;
-  /** From `expert` and `index`: `member`, `team`, `firstOfGroup`, `first` and r0, r1, ...; ends a workgroup without rows of the part. */
+  /** From `expert` and `index`: `member`, `subgroup`, `firstOfGroup`, `first` and r0, r1, ...; ends a workgroup without rows of the part. */
   readonly rows: string;
   /** The record of a pair. */
   rowOf(pair: string): string;
@@ -236,12 +236,12 @@ function expertsText(
   { node, matrix, lane, slotCount }: ExpertMatmul,
   parts: readonly WeightPart[],
   part: number,
-  { rows, teams, width }: Omit<ExpertShape, "ahead">,
+  { rows, subgroups, width }: Omit<ExpertShape, "ahead">,
 ): ExpertsText {
   const { x, routes, weight, bias, out } = node;
   const [experts, outputs, cols] = weight.shape as [number, number, number];
   const { rowStart, rows: rowCount, narrow } = parts[part]!;
-  const groupRows = teams * rows;
+  const groupRows = subgroups * rows;
   const units = cols / lane.unit;
   const source = { kind: "weight", weight, part } as const;
   const bindings: Binding[] = [
@@ -276,8 +276,8 @@ fn put(pair: u32, expert: u32, row: u32, output: u32, sum: f32) {
   let firstOfGroup = place * ${outputs}u + index * ${groupRows}u;
   ${isSplit ? `if (firstOfGroup + ${groupRows}u <= ${rowStart}u || firstOfGroup > ${last}u) { return; }` : ""}
   let member = lane % ${width}u;
-  let team = lane / ${width}u;
-  let first = firstOfGroup + team * ${rows}u;
+  let subgroup = lane / ${width}u;
+  let first = firstOfGroup + subgroup * ${rows}u;
   ${each(rows, (j) => `let r${j} = ${row(j)} * ${units}u;`)}`,
     rowOf: (pair) => (x.cols === cols ? `(${pair} / ${routes.cols / 2}u)` : pair),
   };

@@ -2,12 +2,12 @@
 // x tokens. Weights are unpacked into workgroup memory as half floats, once for all tokens of the tile; activations, which
 // were rounded to half floats before (round-activations.ts), are loaded as whole matrices (matrix-tiles.ts). Sums are float32.
 //
-// A team has all outputs of the tile, or many, and few tokens: a driver loads a matrix from workgroup memory with one instruction, and one from
-// memory with four slow ones. Where a matrix has few tiles, half of the teams of a workgroup have the first half of the columns, and the
+// A subgroup has all outputs of the tile, or many, and few tokens: a driver loads a matrix from workgroup memory with one instruction, and one from
+// memory with four slow ones. Where a matrix has few tiles, half of the subgroups of a workgroup have the first half of the columns, and the
 // others the second; their sums are added at the end. Whether that is so depends on the matrix alone: a prompt has the same bits in
 // batches of any size.
 //
-// Quantized weights and activations lose their last bits as half floats: docs/gpu.md says how much.
+// Quantized weights and activations lose their last bits as half floats: docs/journal/gpu.md has the errors.
 
 import { countOf } from "../../../graph/batch.ts";
 import type { Rows, Weight } from "../../../graph/graph.ts";
@@ -15,7 +15,7 @@ import type { WeightPart } from "../weight-layout.ts";
 import { gateText } from "./elementwise.ts";
 import { type Binding, type Grid, type Kernel, makeKernel } from "./kernel.ts";
 import { each } from "./matmul-chunks.ts";
-import { type BehindText, behindText, type FusedMatmul } from "./matmul-few.ts";
+import { type BehindText, behindText, type FusedMatmul } from "./matmul-gemv.ts";
 import { type MatrixCalls, UNIT } from "./matrix-calls.ts";
 import {
   type Matrices,
@@ -31,7 +31,7 @@ import {
   tokensOf,
 } from "./matrix-shapes.ts";
 import { type TileRows, weightTile } from "./matrix-tiles.ts";
-import { TEAM } from "./teams.ts";
+import { SUBGROUP } from "./subgroups.ts";
 
 /** The kernels of a matmul for batches of `least` tokens on: of each shape, for the batch sizes that it is the fastest for. */
 export function matmulMatricesKernels(
@@ -95,13 +95,13 @@ function matmulMatricesKernel(
   );
 }
 
-/** A matmul on matrix units: which rows are multiplied by which tokens, and what becomes of the sums. */
+/** A matmul on matrix units: the rows, the tokens by which they are multiplied, and the use of the sums. */
 export interface MatrixWork {
   readonly name: string;
   /** [..., columns] */
   readonly weight: Weight;
   readonly source: TileRows["source"];
-  /** Half of the rows of a tile are of gate, the other half of up. */
+  /** Half of the rows of a tile belong to gate, the other half to up. */
   readonly isGated: boolean;
   /** WGSL: the row of the matrix that row `r` of a tile is. */
   readonly row: TileRows["row"];
@@ -118,7 +118,7 @@ export interface MatrixWork {
   grid(rows: number, outputs: number): Grid;
   /** WGSL that sets `firstOutput`, `firstToken`, a multiple of 16, and `tokenCount`, the end of the tokens that there are. */
   tile(outputs: number): string;
-  /** Tiles are often not full: teams that have no token of one multiply nothing. */
+  /** Tiles are often not full: subgroups that have no token of one multiply nothing. */
   readonly skips?: boolean;
   /** WGSL of the arguments of put() that are made of a sum, or of those of gate and up. */
   value(first: string, second: string): string;
@@ -132,7 +132,7 @@ export function matrixKernel(work: MatrixWork, shape: SplitShape, calls: MatrixC
   const { depth, split, ahead } = shape;
   const tileRows = rowsOf(shape);
   const outputs = isGated ? tileRows / 2 : tileRows;
-  const lanes = shape.outputTeams * shape.tokenTeams * TEAM;
+  const lanes = shape.outputSubgroups * shape.tokenSubgroups * SUBGROUP;
   const tile = { tileRows, depth, pitch: pitchOf(depth), lanes, cols };
   const weights = weightTile(weight, { source, row: work.row }, tile);
   const memory = memoryOf(shape);
@@ -144,7 +144,7 @@ export function matrixKernel(work: MatrixWork, shape: SplitShape, calls: MatrixC
       { name: "x", type: "vec4u", source: { kind: "rounded" } },
       ...work.bindings,
     ],
-    quiet: ["chromium.subgroup_matrix_uniformity"], // the numbers of a team are uniform in its lanes
+    quiet: ["chromium.subgroup_matrix_uniformity"], // the numbers of a subgroup are uniform in its lanes
     enables: [calls.enables],
     size: lanes * split,
     declarations: `${weights.declarations}
@@ -157,9 +157,9 @@ ${calls.types}${work.declarations}`,
     body: `${work.tile(outputs)}
   let share = ${split === 1 ? "0u" : `lane / ${lanes}u`}; // the part of the columns
   let worker = ${split === 1 ? "lane" : `lane % ${lanes}u`};
-  let team = worker / ${TEAM}u;
-  let ownOutput = (team % ${shape.outputTeams}u) * ${shape.ownOutputs * UNIT}u;
-  let ownToken = (team / ${shape.outputTeams}u) * ${shape.ownTokens * UNIT}u;
+  let subgroup = worker / ${SUBGROUP}u;
+  let ownOutput = (subgroup % ${shape.outputSubgroups}u) * ${shape.ownOutputs * UNIT}u;
+  let ownToken = (subgroup / ${shape.outputSubgroups}u) * ${shape.ownTokens * UNIT}u;
   let base = share * ${memory.weights / split}u;
   let firstColumn = share * ${cols / split}u;
   // A driver that knew the number of turns would unroll the whole loop, which takes it seconds.
@@ -203,10 +203,10 @@ function loopText({ depth, turns }: MatrixShape, columns: number, body: string):
   }`;
 }
 
-/** WGSL: something that is false, which no driver knows. */
+/** WGSL: a false condition, which no driver knows to be false. */
 const NEVER = "tokenCount == 0xffffffffu";
 
-/** Loads matrix `t` of the team's tokens at a column; after the last, that again. */
+/** Loads matrix `t` of the subgroup's tokens at a column; after the last, that again. */
 function leftText(t: number, column: string, cols: number, calls: MatrixCalls): string {
   const at = `(tokens${t} + min(${column}, ${cols - UNIT}u) / ${UNIT}u) * ${(UNIT * UNIT) / 8}u`;
   return calls.load("Left", "&x", at, "row", UNIT / 8, "vec4u");
@@ -233,7 +233,7 @@ function multiplyText(shape: MatrixShape, cols: number, calls: MatrixCalls): str
 }
 
 /**
- * The row of the matrix that row `r` of a tile is, of so many: where there are gate and up, each team has rows of both, and those of up
+ * The row of the matrix for row `r` of a tile, of `rows`: with gate and up, each subgroup has rows of both, and those of up
  * are `apart` behind those of gate.
  */
 export function rowOf(
@@ -253,10 +253,10 @@ export function rowOf(
 const RESTS = 4;
 
 /**
- * Stores all sums through workgroup memory, `across` matrices of each team at a time, since tiles at the edges have padding. Those of
- * the parts of the columns are added up there. Where there are gate and up, the second half of these matrices is of the same outputs
- * as the first. Lanes side by side have outputs side by side. Rounds are a loop, which is faster for q, k and v and slower for gate and up than
- * text for each (docs/gpu.md).
+ * Stores all sums through workgroup memory, `across` matrices of each subgroup at a time, since tiles at the edges have padding. Those of
+ * the parts of the columns are added up there. With gate and up, the second half of these matrices has the same outputs as the first. Lanes
+ * side by side have outputs side by side. Rounds are a loop, which is faster for q, k and v and slower for gate and up than text for each
+ * (docs/journal/gpu-kernels.md).
  */
 function storesText(
   shape: SplitShape,
@@ -264,16 +264,16 @@ function storesText(
   { isGated, outputs, value, rest: restOf, restAt }: MatrixWork,
   calls: MatrixCalls,
 ): string {
-  const { ownOutputs, ownTokens, outputTeams, split } = shape;
-  const teams = outputTeams * shape.tokenTeams;
+  const { ownOutputs, ownTokens, outputSubgroups, split } = shape;
+  const subgroups = outputSubgroups * shape.tokenSubgroups;
   const pitch = sumsPitch(across);
-  /** Of a team and a token that are stored at a time: matrices, and outputs. */
+  /** Of a subgroup and a token that are stored at a time: matrices, and outputs. */
   const matrices = isGated ? across / 2 : across;
   const width = matrices * UNIT;
   const ownMatrices = isGated ? ownOutputs / 2 : ownOutputs;
   const groups = ownMatrices / matrices;
   const store = (o: number, t: number, place: number): string =>
-    `${calls.store("&tile", `(lane / ${TEAM}u) * ${(UNIT * pitch) / 4}u + ${(place * UNIT) / 4}u`, `sums${o}_${t}`, pitch / 4, "vec4u")};`;
+    `${calls.store("&tile", `(lane / ${SUBGROUP}u) * ${(UNIT * pitch) / 4}u + ${(place * UNIT) / 4}u`, `sums${o}_${t}`, pitch / 4, "vec4u")};`;
   const at = (row: string, column: string): string => {
     const word = `(${row}) * ${pitch}u + ${column}`;
     return `bitcast<f32>(tile[(${word}) / 4u][(${word}) % 4u])`;
@@ -281,18 +281,18 @@ function storesText(
   const sum = (row: string, column: string): string =>
     split === 1
       ? at(row, column)
-      : `(${at(row, column)} + ${at(`${row} + ${teams * UNIT}u`, column)})`;
-  const lanes = teams * TEAM * split;
-  const items = teams * UNIT * width;
+      : `(${at(row, column)} + ${at(`${row} + ${subgroups * UNIT}u`, column)})`;
+  const lanes = subgroups * SUBGROUP * split;
+  const items = subgroups * UNIT * width;
   const rests = Math.min(RESTS, items / lanes);
   /** Which output item `i` of a lane is, and its residual. */
   const where = (i: number): string => {
     const rest = restAt(`min(token${i}, tokenCount - 1u)`, `min(output${i}, ${outputs - 1}u)`);
     return `let item${i} = item + ${i * lanes}u;
-    let row${i} = item${i} / ${width}u; // of all teams
+    let row${i} = item${i} / ${width}u; // of all subgroups
     let column${i} = item${i} % ${width}u;
-    let output${i} = firstOutput + row${i} / ${UNIT}u % ${outputTeams}u * ${ownMatrices * UNIT}u + round % ${groups}u * ${width}u + column${i};
-    let token${i} = firstToken + row${i} / ${UNIT * outputTeams}u * ${ownTokens * UNIT}u + round / ${groups}u * ${UNIT}u + row${i} % ${UNIT}u;
+    let output${i} = firstOutput + row${i} / ${UNIT}u % ${outputSubgroups}u * ${ownMatrices * UNIT}u + round % ${groups}u * ${width}u + column${i};
+    let token${i} = firstToken + row${i} / ${UNIT * outputSubgroups}u * ${ownTokens * UNIT}u + round / ${groups}u * ${UNIT}u + row${i} % ${UNIT}u;
     ${rest === "" ? "" : `let rest${i} = ${rest.slice(2)};`}`;
   };
   const put = (i: number): string => {

@@ -1,11 +1,11 @@
 // Matrix units in WGSL: Chromium's experimental subgroup matrices, of 16 x 16 half floats with float32 sums. A matrix is held by the
-// 32 lanes of a team together; kernels name their types Left, Right and Sums.
+// 32 lanes of a subgroup together; kernels name their types Left, Right and Sums.
 
 /** Rows and columns of a subgroup matrix. */
 export const UNIT = 16;
 
 /**
- * How matrices are declared, loaded, multiplied and stored; `at` and `pitch` count elements of the array; `vectors`: which ones, if they are
+ * The WGSL that declares, loads, multiplies and stores matrices; `at` and `pitch` count elements of the array; `vectors`: which ones, if they are
  * not those of the matrix. Tests have calls that need no matrix units (test/support/).
  */
 export interface MatrixCalls {
@@ -46,7 +46,7 @@ export const namedCalls: MatrixCalls = {
     `subgroupMatrixStore<row_major>(${to}, ${at}, ${value}, ${pitch}u)`,
 };
 
-/** Of older versions, in which the order of elements is no part of the name. */
+/** The calls of older versions, in which the order of elements is no part of the name. */
 const flaggedCalls: MatrixCalls = {
   ...chromium,
   load: (type, from, at, order, pitch) =>

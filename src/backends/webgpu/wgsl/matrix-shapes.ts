@@ -1,21 +1,21 @@
-// How matmuls on matrix units (matmul-matrices.ts) are divided among workgroups and teams: tiles of which shape for which matrix and batch
-// size, whether the columns of a tile are split between two groups of teams, and how much workgroup memory that takes.
+// The division of matmuls on matrix units (matmul-matrices.ts) among workgroups and subgroups: the shape of tiles for each matrix and batch
+// size, whether the columns of a tile are split between two groups of subgroups, and the workgroup memory for that.
 
 import type { Weight } from "../../../graph/graph.ts";
 import { unpackOf } from "../unpack/table.ts";
 import { type MatrixCalls, UNIT } from "./matrix-calls.ts";
 
-/** How the work is divided. */
+/** The division of the work. */
 export interface MatrixShape {
-  /** Subgroup matrices of a team: outputs x tokens; a power of two, at least 2, of outputs. */
+  /** Subgroup matrices of a subgroup: outputs x tokens; a power of two, at least 2, of outputs. */
   readonly ownOutputs: number;
   readonly ownTokens: number;
-  /** Teams that share columns: outputs x tokens. There are twice as many where the columns are split. */
-  readonly outputTeams: number;
-  readonly tokenTeams: number;
+  /** Subgroups that share columns: outputs x tokens. There are twice as many where the columns are split. */
+  readonly outputSubgroups: number;
+  readonly tokenSubgroups: number;
   /** Columns that are staged at a time. */
   readonly depth: number;
-  /** How many steps of 16 columns before they are multiplied tokens are loaded. */
+  /** Steps of 16 columns by which tokens are loaded before they are multiplied. */
   readonly ahead: number;
   /** Tiles that are written out in the loop over the columns, instead of as many as a driver finds good. */
   readonly turns?: number | undefined;
@@ -25,12 +25,20 @@ export interface MatrixShape {
 
 /** The smaller the tile, the more workgroups there are for a large GPU. Measured on an NVIDIA H200. */
 export const matrixShapes: readonly MatrixShape[] = [
-  { ownOutputs: 2, ownTokens: 2, outputTeams: 2, tokenTeams: 2, depth: 64, ahead: 2, cost: 9 },
+  {
+    ownOutputs: 2,
+    ownTokens: 2,
+    outputSubgroups: 2,
+    tokenSubgroups: 2,
+    depth: 64,
+    ahead: 2,
+    cost: 9,
+  },
   {
     ownOutputs: 8,
     ownTokens: 2,
-    outputTeams: 1,
-    tokenTeams: 4,
+    outputSubgroups: 1,
+    tokenSubgroups: 4,
     depth: 64,
     ahead: 4,
     turns: 2,
@@ -38,33 +46,49 @@ export const matrixShapes: readonly MatrixShape[] = [
   },
 ];
 
-/** Of types of 8 bits and more. */
+/** The shapes for types of 8 bits and more. */
 export const wideMatrixShapes: readonly MatrixShape[] = [
-  { ownOutputs: 2, ownTokens: 2, outputTeams: 2, tokenTeams: 2, depth: 64, ahead: 2, cost: 9 },
-  { ownOutputs: 8, ownTokens: 2, outputTeams: 1, tokenTeams: 4, depth: 64, ahead: 2, cost: 20 },
+  {
+    ownOutputs: 2,
+    ownTokens: 2,
+    outputSubgroups: 2,
+    tokenSubgroups: 2,
+    depth: 64,
+    ahead: 2,
+    cost: 9,
+  },
+  {
+    ownOutputs: 8,
+    ownTokens: 2,
+    outputSubgroups: 1,
+    tokenSubgroups: 4,
+    depth: 64,
+    ahead: 2,
+    cost: 20,
+  },
 ];
 
-/** Of matmuls of experts: all have tiles of as many tokens, which are grouped once. */
+/** The shapes for matmuls of experts: all have tiles of as many tokens, which are grouped once. */
 export interface ExpertShapes {
   readonly usual: MatrixShape;
-  /** Of types of 8 bits and more. */
+  /** The shape for types of 8 bits and more. */
   readonly wide: MatrixShape;
 }
 
-/** Measured on an NVIDIA H200 with two models (docs/gpu.md): for each of them another shape is a few percent faster. */
+/** Measured on an NVIDIA H200 with two models (docs/journal/gpu-kernels.md): for each of them another shape is a few percent faster. */
 export const expertMatrixShapes: ExpertShapes = {
   usual: matrixShapes[0]!,
   wide: wideMatrixShapes[0]!,
 };
 
 /** Tokens of a tile. */
-export function tokensOf({ ownTokens, tokenTeams }: MatrixShape): number {
-  return ownTokens * tokenTeams * UNIT;
+export function tokensOf({ ownTokens, tokenSubgroups }: MatrixShape): number {
+  return ownTokens * tokenSubgroups * UNIT;
 }
 
 /** Outputs of a tile. */
-export function rowsOf({ ownOutputs, outputTeams }: MatrixShape): number {
-  return ownOutputs * outputTeams * UNIT;
+export function rowsOf({ ownOutputs, outputSubgroups }: MatrixShape): number {
+  return ownOutputs * outputSubgroups * UNIT;
 }
 
 export interface ShapeRange {
@@ -96,7 +120,7 @@ export function rangesOf(
   return ranges;
 }
 
-/** Cores of the GPU on which costs were measured: so many tiles are computed at a time. */
+/** Cores of the GPU on which costs were measured: it computes this many tiles at a time. */
 const CORES = 132;
 
 function costOf(shape: MatrixShape, rows: number, tokens: number): number {
@@ -118,7 +142,7 @@ export interface Matrices {
   readonly bytes: number;
 }
 
-/** Of types with so many bits per value: a lane holds more of a tile's weights while it multiplies the one before. */
+/** The least bits per value of wide types: a lane holds more of a tile's weights while it multiplies the one before. */
 const WIDE_BITS = 8;
 
 /** The shapes for a weight, as deep as its fast unpacking needs, where there is memory for that. */
@@ -137,7 +161,7 @@ export function shapesFor(
 }
 
 /**
- * Parts of the columns that different teams of a workgroup have: the same for every shape and batch, since it decides the bits. A
+ * Parts of the columns that different subgroups of a workgroup have: the same for every shape and batch, since it decides the bits. A
  * core has two workgroups at a time where they are not split, so that less of the last round of a large matrix is lost.
  */
 export function splitOf(rows: number, cols: number, shapes: readonly MatrixShape[]): 1 | 2 {
@@ -189,15 +213,15 @@ interface TileMemory {
   /** Vectors of 16 bytes: of the weights of all parts of the columns, and of everything. */
   readonly weights: number;
   readonly all: number;
-  /** Matrices of a team whose sums are in workgroup memory at a time, beside each other. */
+  /** Matrices of a subgroup whose sums are in workgroup memory at a time, beside each other. */
   readonly across: number;
 }
 
-/** Once weights are multiplied, sums take their place: as many as there is room for, but two at least. */
+/** After the multiplication, sums replace the weights: as many as there is room for, but two at least. */
 export function memoryOf(shape: SplitShape): TileMemory {
-  const teams = shape.outputTeams * shape.tokenTeams * shape.split;
+  const subgroups = shape.outputSubgroups * shape.tokenSubgroups * shape.split;
   const weights = (shape.split * rowsOf(shape) * pitchOf(shape.depth)) / 8;
-  const sums = (across: number): number => (teams * UNIT * sumsPitch(across)) / 4;
+  const sums = (across: number): number => (subgroups * UNIT * sumsPitch(across)) / 4;
   let across = shape.ownOutputs;
   while (across > 2 && sums(across) > weights) across /= 2;
   return { weights, all: Math.max(weights, sums(across)), across };

@@ -1,5 +1,5 @@
-// What matrix units multiply (matmul-matrices.ts): weights, unpacked to half floats in workgroup memory tile by tile, and tokens, which
-// lie in memory as matrices of 16 x 16, one behind the other, and are loaded from there.
+// The operands of matrix units (matmul-matrices.ts): weights, unpacked to half floats in workgroup memory tile by tile, and tokens,
+// which lie in memory as matrices of 16 x 16, one behind the other, and are loaded from there.
 //
 // Tiles are arrays of 16 bytes, eight half floats, so that a driver stores and loads them whole.
 //
@@ -13,7 +13,7 @@ import type { Binding, Source } from "./kernel.ts";
 import { UNIT } from "./matrix-calls.ts";
 import { weightText } from "./weights.ts";
 
-/** WGSL: where the element of a token and a column is, in a buffer of matrices whose rows have so many columns. */
+/** WGSL: the index of the element of a token and a column, in a buffer of matrices whose rows have `cols` columns. */
 export function matrixAt(token: string, column: string, cols: number): string {
   return `(((${token}) / ${UNIT}u * ${cols / UNIT}u + (${column}) / ${UNIT}u) * ${UNIT * UNIT}u + (${token}) % ${UNIT}u * ${UNIT}u + (${column}) % ${UNIT}u)`;
 }
@@ -44,7 +44,7 @@ export interface TileText {
   readonly declarations: string;
   /** Loads the data of the tile from column `first` on; the first time with "var " before each name. */
   load(declare: string, first: string): string;
-  /** Unpacks what was loaded from column `first` on, and stores it into array `to`, from vector `base` on. */
+  /** Unpacks the loaded weights from column `first` on, and stores them into array `to`, from vector `base` on. */
   store(to: string, base: string, first: string): string;
 }
 
@@ -111,7 +111,7 @@ function itemOf(i: number, items: number, lanes: number): string {
     : `min(worker + ${i * lanes}u, ${items - 1}u)`;
 }
 
-/** Types with a LaneDot: 16 bytes of quants at a time, loaded as in matmul-few.ts. */
+/** Types with a LaneDot: 16 bytes of quants at a time, loaded as in matmul-gemv.ts. */
 function lanesTile(
   lane: LaneDot,
   halves: HalfUnpack,
@@ -130,7 +130,7 @@ function lanesTile(
   const own = Math.ceil(items / lanes);
   /** Item i of a lane: chunk `sub` of row `row` of the tile. */
   const item = (i: number): string => itemOf(i, items, lanes);
-  /** Vectors 2 pair and 2 pair + 1 of what was unpacked. */
+  /** Vectors 2 pair and 2 pair + 1 of the unpacked values. */
   const vector = (pair: number): string =>
     `vec4u(bitcast<vec2u>(h[${2 * pair}]), bitcast<vec2u>(h[${2 * pair + 1}]))`;
   return {

@@ -1,7 +1,7 @@
 // matmul for few tokens: a workgroup computes 4 outputs of one token. Its lanes walk along the rows together, so that
 // neighbours read neighbouring bytes, and their sums are added at the end.
 //
-// It works for every type, on the file's bytes, in float32. Types with a LaneDot have a faster kernel (matmul-few.ts).
+// It works for every type, on the file's bytes, in float32. Types with a LaneDot have a faster kernel (matmul-gemv.ts).
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
@@ -10,7 +10,7 @@ import { type Binding, type Grid, type Kernel, LANES, makeKernel } from "./kerne
 import { roundsActivations } from "./round-activations.ts";
 import { weightText } from "./weights.ts";
 
-/** Up to so many tokens are computed one by one; more tokens share the weights that they read (matmul.ts). */
+/** The most tokens that are computed one by one; more tokens share the weights that they read (matmul.ts). */
 export const MATVEC_TOKENS = 4;
 
 /** Outputs that a workgroup computes. */

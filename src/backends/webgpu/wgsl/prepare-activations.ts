@@ -1,4 +1,4 @@
-// Prepares the activations of matmuls of several tokens (matmul-several.ts): a workgroup normalises and rounds a token as
+// Prepares the activations of matmuls of several tokens (matmul-small-batch.ts): a workgroup normalises and rounds a token as
 // stage.ts does for a single one, with the same text and so to the same bits, and stores it.
 //
 // A token's record, in words: quants (or half floats, or floats); where they are quants, the sum of each 16 of them, and the scales. For
@@ -12,13 +12,13 @@ import { dotsText } from "./matmul-chunks.ts";
 import { matrixAt } from "./matrix-tiles.ts";
 import { blockQuantsOf } from "./round-activations.ts";
 import { bytesOfValue, type StageSource, stageText } from "./stage.ts";
-import type { Exchange } from "./teams.ts";
+import type { Exchange } from "./subgroups.ts";
 
 /** In words of a token's record. */
 interface PreparedLayout {
   readonly sumsAt: number;
   readonly scalesAt: number;
-  /** Of the whole record: whole vectors. */
+  /** Words of the whole record: whole vectors. */
   readonly words: number;
 }
 
@@ -44,7 +44,7 @@ export interface PrepareOptions {
   readonly maxRows: number;
   /** For matrix units. */
   readonly halves?: boolean;
-  /** There, for experts: each token goes to the rows of so many pairs (group-pairs.ts), all of its own. */
+  /** For experts on matrix units: each token is copied to the rows of its `pairs` pairs (group-pairs.ts). */
   readonly pairs?: number | undefined;
   /** Default: "rounded" for matrix units. Only that one has room for all tokens of a large batch. */
   readonly into?: "prepared" | "rounded";
@@ -108,7 +108,7 @@ function recordText(weight: Weight, size: number): string {
   for (var i = lane; i < ${valueWords}u; i += ${size}u) { prepared[at + i] = staged[i >> 2u][i & 3u]; }${levels ?? ""}`;
 }
 
-/** Stores half floats, each four in the order 0, 2, 1, 3: in the row of the token, or in those of so many pairs. */
+/** Stores half floats, each four in the order 0, 2, 1, 3: in the row of the token, or in those of its `pairs` pairs. */
 function halvesText({ dtype, shape }: Weight, size: number, pairs: number | undefined): string {
   const cols = shape[1]!;
   const copies = Array.from({ length: pairs ?? 0 }, (_, i) => i);

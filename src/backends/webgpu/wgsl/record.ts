@@ -12,7 +12,7 @@ import { nearestHalfText } from "./halves.ts";
 import type { Binding } from "./kernel.ts";
 import { type BlockQuants, blockQuantsOf, packText } from "./round-activations.ts";
 import { type StageText, stagedText } from "./stage.ts";
-import { type Exchange, TEAM } from "./teams.ts";
+import { type Exchange, SUBGROUP } from "./subgroups.ts";
 
 /** A row that is stored as a record. */
 export interface RecordRow {
@@ -20,16 +20,18 @@ export interface RecordRow {
   readonly quants: BlockQuants;
 }
 
-/** Rows of a team, at most, so that a workgroup computes whole blocks of a record. */
+/** Rows of a subgroup, at most, so that a workgroup computes whole blocks of a record. */
 const MOST_ROWS = 8;
 
-/** The same shape (MatmulShape) with as many rows as a workgroup needs for whole blocks of what gate and up give; undefined: too many. */
-export function recordShape<Shape extends { rows: number; teams: number; split: number }>(
+/**
+ * The same shape (MatmulShape) with as many rows as a workgroup needs for whole blocks of the result of gate and up; undefined: too many.
+ */
+export function recordShape<Shape extends { rows: number; subgroups: number; split: number }>(
   { value, quants }: RecordRow,
   shape: Shape,
 ): Shape | undefined {
   for (let { rows } = shape; rows <= MOST_ROWS; rows *= 2) {
-    const own = ((shape.teams / shape.split) * rows) / 2;
+    const own = ((shape.subgroups / shape.split) * rows) / 2;
     if (own % quants.block === 0 && value.cols % own === 0) return { ...shape, rows };
   }
   return undefined;
@@ -38,7 +40,7 @@ export function recordShape<Shape extends { rows: number; teams: number; split: 
 /** The word of the first scale. */
 export const scalesAt = ({ value }: RecordRow): number => value.cols / 4;
 
-/** How lanes store a record, of which each has four neighbouring values. */
+/** The WGSL by which lanes store a record, of which each has four neighbouring values. */
 export interface RecordLanes {
   readonly binding: Binding;
   readonly functions: readonly string[];
@@ -74,7 +76,7 @@ export function recordLanes(row: RecordRow, exchange: Exchange, base = "0u"): Re
   };
 }
 
-/** How a kernel stores the record of its results. */
+/** The WGSL by which a kernel stores the record of its results. */
 export interface RecordStore extends Omit<RecordLanes, "put"> {
   /** WGSL that keeps `value` of `row` until all of the workgroup are there. */
   keep(row: string, value: string): string;
@@ -105,7 +107,7 @@ var<workgroup> finished: array<f32, ${own}>;`,
 
 /**
  * The record of attention of one token, a head in each workgroup, for the matmul that alone reads it; undefined: heads are no whole blocks, or the lanes of
- * a block, four values each, are more than a team.
+ * a block, four values each, are more than a subgroup.
  */
 export function headsRecord(
   value: Value,
@@ -113,11 +115,11 @@ export function headsRecord(
   { dtype }: Weight,
 ): RecordRow | undefined {
   const quants = blockQuantsOf(dtype.activation);
-  if (!quants || headDim % quants.block !== 0 || quants.block / 4 > TEAM) return undefined;
+  if (!quants || headDim % quants.block !== 0 || quants.block / 4 > SUBGROUP) return undefined;
   return { value, quants };
 }
 
-/** Where a lane that multiplies a chunk loads its activations from; as LaneDot.lowAt and so on. */
+/** The WGSL that loads activations for a lane that multiplies a chunk; as LaneDot.lowAt and so on. */
 export interface RecordLoads {
   readonly bindings: readonly Binding[];
   quants(at: string): string;

@@ -13,7 +13,7 @@ import { matrixAt } from "./matrix-tiles.ts";
 interface Rounding {
   /** The results are half floats. */
   readonly isHalf?: boolean;
-  /** WGSL of `fn rounded(values: vec4f) -> vec4f`, and what it calls. */
+  /** WGSL of `fn rounded(values: vec4f) -> vec4f`, and of the functions that it calls. */
   readonly body: string;
   readonly declarations?: string;
 }

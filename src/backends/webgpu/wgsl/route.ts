@@ -51,14 +51,17 @@ export interface RouteText {
   readonly declarations: string;
   /** Loads the logits of `token`. */
   readonly load: string;
-  /** After that: sets `chosen` (by slot) in workgroup memory, and what store() needs; ends with a barrier. The whole workgroup executes it. */
+  /**
+   * After that: sets `chosen` (by slot) in workgroup memory, and the values that store() needs; ends with a barrier. The whole workgroup
+   * executes it.
+   */
   readonly choose: string;
   /** Stores the routes of `token` in this binding. */
   readonly store: string;
   readonly result: Binding;
 }
 
-/** With so many lanes, a power of two. Gating is not "all". */
+/** With `lanes` lanes, a power of two. Gating is not "all". */
 export function routeText(
   { logits, bias, scales, routing, out }: NodeOf<"route">,
   lanes: number,
@@ -125,7 +128,7 @@ fn betterThan(own: u32, first: u32, count: u32) -> u32 {
   };
 }
 
-/** Whether sums of scores have the same bits with so many lanes as in routeKernel(). */
+/** Whether sums of scores have the same bits with `lanes` lanes as in routeKernel(). */
 export function routesWith({ logits }: NodeOf<"route">, lanes: number): boolean {
   return lanes >= lanesFor(logits.cols);
 }
@@ -212,7 +215,7 @@ function scoresText({ gating }: Routing, experts: number, lanes: number): string
   ${each("scores[e] *= inverse;")}`;
 }
 
-/** What all weights of a token have in common; each lane computes it, in the order of the slots. */
+/** The part that all weights of a token have in common; each lane computes it, in the order of the slots. */
 function weightsText({ gating, used, normalise, scale }: Routing): string {
   const each = (text: string) => `for (var s = 0u; s < ${used}u; s++) { ${text} }`;
   const ofChosen =

@@ -1,9 +1,9 @@
 // The kernel of a scan (scan.ts): over the tokens of each sequence, with a matrix [keys, columns] for each head as the state. A workgroup
 // has some columns of a head. Several lanes share a column, each with some of its keys, which stay in registers from the first token to the
-// last. What lanes read of a token is in workgroup memory, a chunk of tokens at a time; the next chunk is loaded meanwhile.
+// last. A token's values that lanes read are in workgroup memory, a chunk of tokens at a time; the next chunk is loaded meanwhile.
 //
-// A token's result is the sum of what the lanes of a column give. It waits in workgroup memory until the chunk is done, so lanes meet
-// once for a chunk, and not for each token. Where a token's state depends on such a sum (`first`), they exchange it (teams.ts).
+// A token's result is the sum over the lanes of a column. It waits in workgroup memory until the chunk is done, so lanes have a barrier
+// once for a chunk, and not for each token. If a token's state depends on such a sum (`first`), they exchange it (subgroups.ts).
 //
 // No sum depends on how a text is divided into batches, or on the length of a chunk.
 
@@ -26,10 +26,10 @@ const NONE = "0xffffffffu";
 /** Vectors of 4 keys that a lane has in variables; with more of them they are an array. Software drivers take minutes to compile 16. */
 const MOST_VARIABLES = 8;
 
-/** Workgroups for the sequences of a batch, of which each has every so many. */
+/** The most workgroups for the sequences of a batch; each takes every 16th sequence. */
 const MOST_SEQUENCES = 16;
 
-/** `out`: what it stores, as stored() of `values` gives it. */
+/** `out`: the value that it stores, as stored() of `values` gives it. */
 export function scanKernel(
   scan: Scan,
   values: ValueTexts,
@@ -166,7 +166,7 @@ function tokensText(scan: Scan, shape: ScanShape, held: HeldText, behind: string
       at: (token: string) => `${name}Of[(turn * ${tokens}u + ${token}) * ${columns}u + place]`,
     })),
   ];
-  // Lanes that share columns load what the next token needs before this one is computed. Others have too much of it.
+  // Lanes that share columns load the next token's values before this one is computed. Others have too many of them.
   const isAhead = parts > 1;
   const ahead = isAhead
     ? loads.map(({ name, at }) => `var ${name}Ahead = ${at("0u")};`).join("\n        ")
@@ -200,13 +200,13 @@ interface HeldText {
   readonly constants: string;
   load(at: (key: string) => string, isThere: string): string;
   store(at: (key: string) => string): string;
-  /** The keyed vectors of a token that are loaded ahead, each as a variable, and where they are, from the token's place. */
+  /** The keyed vectors of a token that are loaded ahead, each as a variable, and their addresses, relative to the token's. */
   readonly loads: readonly { readonly name: string; at(token: string): string }[];
   /** `text` for each vector of the lane. */
   each(text: VectorText): string;
 }
 
-/** A lane's vectors of the state, and of what does not change: part p of P has those with the numbers p, p + P, p + 2 P ... */
+/** A lane's vectors of the state, and of constants: part p of P has those with the numbers p, p + P, p + 2 P ... */
 function heldText(scan: Scan, { parts, vectors }: ScanShape): HeldText {
   const { keys } = scan;
   const count = vectors / parts;
@@ -280,15 +280,17 @@ function heldText(scan: Scan, { parts, vectors }: ScanShape): HeldText {
 
 interface StagedText {
   readonly declarations: string;
-  /** What is loaded of a chunk, before it is stored. */
+  /** Loaded values of a chunk, before they are stored. */
   readonly variables: string;
   /** Loads the chunk that begins with a row (WGSL). */
   load(from: string): string;
-  /** Stores what was loaded last in workgroup memory. */
+  /** Stores the last loaded values in workgroup memory. */
   readonly store: string;
 }
 
-/** What lanes read of the tokens of a chunk: `NAMEOf`, in workgroup memory. A lane stores whole vectors: parts of one would race (stage.ts). */
+/**
+ * Values of a chunk's tokens that lanes read: `NAMEOf`, in workgroup memory. A lane stores whole vectors: parts of one would race (stage.ts).
+ */
 function stagedText(scan: Scan, shape: ScanShape, size: number): StagedText {
   const { vectors, tokens, columns } = shape;
   const isWhole = scan.keys === vectors * 4;
@@ -303,7 +305,7 @@ function stagedText(scan: Scan, shape: ScanShape, size: number): StagedText {
     if (turns === 1) return `{ let item = lane; ${own("0u")} }`;
     return `for (var i = 0u; i < ${turns}u; i++) { let item = lane + i * ${size}u; ${own("i")} }`;
   };
-  /** What is loaded of a piece is in variables; what is made of it, in workgroup memory. */
+  /** Loaded values of a piece are in variables; its computed values, in workgroup memory. */
   const piece = (
     name: string,
     { loads, value }: Element,

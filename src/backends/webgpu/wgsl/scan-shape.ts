@@ -1,11 +1,12 @@
-// What a scan is (scan.ts has them), for the kernel of all scans (scan-kernel.ts), and how its work is divided among lanes.
+// The interface of a scan (scan.ts has them), for the kernel of all scans (scan-kernel.ts), and the division of its work
+// among lanes.
 
 import type { BatchLayout } from "../batch-area.ts";
-import type { Exchange } from "./teams.ts";
+import type { Exchange } from "./subgroups.ts";
 
 /**
- * An element `index` (WGSL) of a token's vector. What is loaded of memory, where `row` and `head` are names, and what is made of it: nothing waits for
- * the memory until the chunk before is computed.
+ * An element `index` (WGSL) of a token's vector: the values that are loaded from memory, where `row` and `head` are names, and the value that is
+ * computed from them. No lane waits for the memory until the chunk before is computed.
  */
 export interface Element {
   loads(index: string): readonly string[];
@@ -13,7 +14,7 @@ export interface Element {
   value(loaded: readonly string[], index: string): string;
 }
 
-/** WGSL of what is done with four keys of a column; of(name) is the variable of a vector, of("state") that of the state. */
+/** WGSL of the computation with four keys of a column; of(name) is the variable of a vector, of("state") that of the state. */
 export type VectorText = (of: (name: string) => string) => string;
 
 export interface Scan {
@@ -57,7 +58,7 @@ export interface ScanShape {
   readonly tokens: number;
   /** The parts of a column are neighbouring lanes; otherwise, its columns are. */
   readonly areNeighbours: boolean;
-  /** Words of a part's results of a token, with padding: no two lanes of a team store in the same bank. */
+  /** Words of a part's results of a token, with padding: no two lanes of a subgroup store in the same bank. */
   readonly stride: number;
 }
 
@@ -90,7 +91,7 @@ export function shapeOf(scan: Scan, { workgroupBytes }: ScanContext): ScanShape 
   const perToken = keyed + valued + Object.keys(scan.single).length * 4 + parts * stride * 4;
   const workgroups = scan.heads * Math.ceil(scan.columns / columns);
   const usual = workgroups > FEW_WORKGROUPS ? USUAL_BYTES : LONG_BYTES;
-  // What lanes exchange comes besides, where they do it through workgroup memory.
+  // If lanes exchange values through workgroup memory, these come besides.
   const bytes = Math.min(usual, workgroupBytes) - (exchanges ? parts * columns * 4 : 0);
   let tokens = parts > 1 ? MOST_TOKENS : 4;
   while (tokens > 1 && tokens * perToken > bytes) tokens /= 2;

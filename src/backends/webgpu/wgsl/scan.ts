@@ -1,4 +1,4 @@
-// ssm_scan, delta_net and wkv: what each does with a token, for the kernel of all scans (scan-kernel.ts). Products that are added are written
+// ssm_scan, delta_net and wkv: the computation of each with a token, for the kernel of all scans (scan-kernel.ts). Products that are added are written
 // with fma(): a compiler that may choose would choose otherwise in another kernel.
 
 import type { NodeOf } from "../../../graph/graph.ts";
@@ -7,7 +7,7 @@ import type { Kernel } from "./kernel.ts";
 import { scanKernel } from "./scan-kernel.ts";
 import type { Element, Scan, ScanContext } from "./scan-shape.ts";
 
-/** The most keys: five vectors of a token, and what its lanes give, fit every device's 16 KiB. */
+/** The most keys: five vectors of a token, and the results of its lanes, fit every device's 16 KiB. */
 export const MOST_KEYS = 512;
 
 /** Storage buffers that every scan binds: the state, the batch, the result. */
@@ -17,7 +17,7 @@ export const SCAN_BUFFERS = 3;
 const decayOf = (x: string): string => `exp(clamp(${x}, -80.0, 88.0))`;
 const decaysOf = (x: string): string => `exp(clamp(${x}, vec4f(-80.0), vec4f(88.0)))`;
 
-/** An element that readApart() has declared functions for, at a column of the value; `made`: what is made of it. */
+/** An element that readApart() has declared functions for, at a column of the value; `made`: the value computed from it. */
 function element(
   name: string,
   column: (index: string) => string,

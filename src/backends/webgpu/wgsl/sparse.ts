@@ -50,7 +50,10 @@ export function indexScoresKernel(
   });
 }
 
-/** A workgroup chooses for a token: a lane keeps the heap of graph/reference-index.ts, and all lanes load what it looks at. */
+/**
+ * A workgroup chooses for a token: a lane keeps the heap of graph/reference-index.ts, and all lanes load the scores that it
+ * looks at.
+ */
 export function topKKernel({ x, out }: NodeOf<"top_k">, batch: BatchLayout): Kernel {
   const [context, most] = [x.cols, out.cols];
   return makeKernel({

@@ -1,4 +1,4 @@
-// Stages the activations of a matmul (matmul-few.ts) in workgroup memory: normalised, where a norm is fused with it, and
+// Stages the activations of a matmul (matmul-gemv.ts) in workgroup memory: normalised, where a norm is fused with it, and
 // rounded to DType.activation: 8-bit quants with a scale for each block, half floats, or floats as they are.
 
 import type { DType } from "../../../dtypes/dtype.ts";
@@ -8,7 +8,7 @@ import { type Arrival, noArrival } from "./arrival.ts";
 import { activationHalfText, nearestHalfText } from "./halves.ts";
 import { type Binding, float } from "./kernel.ts";
 import { type BlockQuants, blockQuantsOf, packText, roundsToHalves } from "./round-activations.ts";
-import { type Exchange, TEAM } from "./teams.ts";
+import { type Exchange, SUBGROUP } from "./subgroups.ts";
 
 /** The input of a matmul, with the nodes before it that are fused with it. */
 export interface StageSource {
@@ -25,7 +25,7 @@ export interface StageText {
   /** Functions that other parts of a kernel may have as well, each a text of its own. */
   readonly functions: readonly string[];
   readonly declarations: string;
-  /** What can be loaded before x is there. */
+  /** The loads that can begin before x is there. */
   readonly early: string;
   /** After that: fills `staged` (vec4u) and `scales`; ends with a barrier. Reads `token` and `index`, the number of the workgroup. */
   readonly body: string;
@@ -38,7 +38,7 @@ export function stageBytes({ dtype, shape }: Weight): number {
   return (quants ? cols + (cols / quants.block) * 4 : cols * bytesOfValue(dtype)) + 1024;
 }
 
-/** Of an activation that is no quant. */
+/** Bytes of an activation that is no quant. */
 export function bytesOfValue(dtype: DType): 2 | 4 {
   return roundsToHalves({ dtype }) ? 2 : 4;
 }
@@ -108,14 +108,14 @@ function heldQuads(quads: number, size: number, own: number): HeldQuad[] {
 /** Vectors of 4 values that a lane holds at a time, at most. */
 const MOST_HELD = 16;
 
-/** What is loaded at once. */
+/** The vectors that are loaded at once. */
 function runsOf(held: readonly HeldQuad[]): (readonly HeldQuad[])[] {
   return Array.from({ length: Math.ceil(held.length / MOST_HELD) }, (_, i) =>
     held.slice(i * MOST_HELD, (i + 1) * MOST_HELD),
   );
 }
 
-/** What a lane holds, with where it is: beyond the end of the row, its last vector. */
+/** The vectors of a lane, with their addresses: beyond the end of the row, its last vector. */
 function eachHeld(
   { x }: StageSource,
   held: readonly HeldQuad[],
@@ -166,14 +166,14 @@ function stageBindings({ x, select, norm, keep }: StageSource): Binding[] {
 }
 
 /**
- * Squares of a row are added up as a workgroup of so many lanes would do it, so that their sum does not depend on how many there are: those of each of
- * its teams are a part. A smaller workgroup has a whole number of parts in each team.
+ * Squares of a row are added up in the order of a workgroup of this many lanes, so that their sum does not depend on the number of lanes: those of each of
+ * its subgroups are a part. A smaller workgroup has a whole number of parts in each subgroup.
  */
 export const STAGE_LANES = 512;
-const SQUARE_PARTS: number = STAGE_LANES / TEAM;
+const SQUARE_PARTS: number = STAGE_LANES / SUBGROUP;
 
 const normDeclarations = (size: number, exchange: Exchange): string => `
-var<workgroup> squares: array<f32, ${SQUARE_PARTS}>;${exchange.sumsDeclarations(size, squaresOfTeam(size))}
+var<workgroup> squares: array<f32, ${SQUARE_PARTS}>;${exchange.sumsDeclarations(size, squaresOfSubgroup(size))}
 fn squareOf(v: vec4f) -> f32 { return fma(v.x, v.x, fma(v.y, v.y, fma(v.z, v.z, v.w * v.w))); }`;
 
 /**
@@ -222,14 +222,14 @@ interface SquaresText {
   readonly end: string;
 }
 
-/** The parts of a team: several in a smaller workgroup than one of 512 lanes. */
-const squaresOfTeam = (size: number): number => STAGE_LANES / size;
+/** The parts of a subgroup: several in a smaller workgroup than one of 512 lanes. */
+const squaresOfSubgroup = (size: number): number => STAGE_LANES / size;
 
 function squaresText(own: number, size: number, exchange: Exchange): SquaresText {
-  const teams = size / TEAM;
-  const perTeam = squaresOfTeam(size);
+  const subgroups = size / SUBGROUP;
+  const perSubgroup = squaresOfSubgroup(size);
   const each = (text: (part: number) => string): string =>
-    Array.from({ length: perTeam }, (_, part) => text(part)).join(" ");
+    Array.from({ length: perSubgroup }, (_, part) => text(part)).join(" ");
   return {
     begin: each((part) => `var square${part} = 0.0;`),
     add: (run) =>
@@ -237,13 +237,13 @@ function squaresText(own: number, size: number, exchange: Exchange): SquaresText
         .map(({ name, exists }) => {
           const square =
             exists === "true" ? `squareOf(v${name})` : `select(0.0, squareOf(v${name}), ${exists})`;
-          return `square${Math.floor(name / own) % perTeam} += ${square};`;
+          return `square${Math.floor(name / own) % perSubgroup} += ${square};`;
         })
         .join(" "),
     end: exchange.sums(
-      perTeam,
+      perSubgroup,
       (part) => `square${part}`,
-      (part) => `squares[${part} * ${teams}u + lane / ${TEAM}u]`,
+      (part) => `squares[${part} * ${subgroups}u + lane / ${SUBGROUP}u]`,
       size,
     ),
   };
@@ -251,7 +251,7 @@ function squaresText(own: number, size: number, exchange: Exchange): SquaresText
 
 /** Sets `factor`, once the squares of all parts are there. */
 function factorText({ eps }: NodeOf<"rms_norm">, quads: number, own: number): string {
-  const parts = Math.min(SQUARE_PARTS, Math.ceil(quads / (TEAM * own)));
+  const parts = Math.min(SQUARE_PARTS, Math.ceil(quads / (SUBGROUP * own)));
   return `workgroupBarrier();
   let square = ${Array.from({ length: parts }, (_, i) => `squares[${i}]`).join(" + ")};
   let factor = 1.0 / sqrt(square / ${float(quads * 4)} + ${float(eps)});`;
@@ -272,7 +272,7 @@ interface Stored {
   readonly finish?: (quads: number, size: number) => string;
 }
 
-/** What a row is staged as: quants, 16 in a vector, and the scales of blocks. */
+/** The staged form of a row: quants, 16 in a vector, and the scales of blocks. */
 export const stagedText = (cols: number, { block }: BlockQuants): string => `
 var<workgroup> staged: array<vec4u, ${cols / 16}>;
 var<workgroup> scales: array<f32, ${cols / block}>;`;
@@ -298,7 +298,7 @@ function gathered({ gather }: Exchange, words: number): Gathered {
 /** Eight lanes share a block of 32 values, 32 lanes one of 256; two and 16 of them where they cannot gather. */
 function quantText(quants: BlockQuants, exchange: Exchange): Stored {
   const { block } = quants;
-  const own = exchange.gather ? Math.max(1, block / 4 / TEAM) : 4;
+  const own = exchange.gather ? Math.max(1, block / 4 / SUBGROUP) : 4;
   const width = block / 4 / own;
   const vector = gathered(exchange, own);
   return {

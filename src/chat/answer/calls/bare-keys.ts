@@ -1,6 +1,6 @@
 // Gemma 4's calls: `call:f{key:<|"|>text<|"|>,n:1}`, keys without quotes, strings between marks.
 
-import type { BareKeysForm } from "../format.ts";
+import type { BareKeysForm } from "../../../api/answer-format.ts";
 import { accept, follows, has, type Reading, type Source, space, upTo } from "../source.ts";
 import { type CallContext, escaped, NoCall, nameUpTo } from "./call-reader.ts";
 

@@ -1,6 +1,6 @@
-// What readers of calls share. A reader begins behind the marker of a call and ends behind the call.
+// The common part of the readers of calls. A reader begins after the marker of a call and ends after the call.
 
-import type { AnswerTool, CallFormat, Counted } from "../format.ts";
+import type { AnswerTool, CallFormat, Counted } from "../../../api/answer-format.ts";
 import type { AnswerSink } from "../sink.ts";
 import { accept, has, type Reading, type Source } from "../source.ts";
 
@@ -11,7 +11,7 @@ export interface CallContext {
   readonly tools: readonly AnswerTool[];
 }
 
-/** What stands there is no call. If its name has not been given yet, it is plain text. */
+/** The text is not a call. If its name has not been given yet, it is plain text. */
 export class NoCall extends Error {}
 
 /** A name up to `end`, which is read too. Names of tools are short. */
@@ -30,7 +30,7 @@ export function* nameUpTo(source: Source, end: string): Reading<string> {
   throw new NoCall("the text ends in a name");
 }
 
-/** A name and what follows it, which may have a number in it. Gives both. */
+/** A name and the text after it, which may have a number in it. Gives both. */
 export function* countedName(
   source: Source,
   after: Counted,

@@ -1,6 +1,6 @@
-// Calls in an answer, in whatever form: one after the other, in a section or not.
+// Calls in an answer, in any form: one after the other, in a section or not.
 
-import type { AnswerTool, CallForm, CallFormat } from "../format.ts";
+import type { AnswerTool, CallForm, CallFormat } from "../../../api/answer-format.ts";
 import { NotJson } from "../json-value.ts";
 import { acceptMarker, has, type Reading, space } from "../source.ts";
 import { readBareKeysCall } from "./bare-keys.ts";
@@ -47,8 +47,8 @@ export function callStarts({ section, call }: CallFormat, tools: readonly Answer
 }
 
 /**
- * Reads all calls from the start of the first. A call that breaks off after its name keeps what was read of it; what turns out to be
- * none is given back as text.
+ * Reads all calls from the start of the first. A call that breaks off after its name keeps the part that was read; text that turns
+ * out not to be a call is given back as text.
  */
 export function* readCalls(context: CallContext): Reading<string> {
   const { source, sink, format } = context;

@@ -1,6 +1,6 @@
 // Calls as JSON objects, one by one or in an array: `{"name": "f", "arguments": {...}}`, `[{"f": {...}}]`.
 
-import type { JsonForm } from "../format.ts";
+import type { JsonForm } from "../../../api/answer-format.ts";
 import { copyJson, NotJson, parseJson } from "../json-value.ts";
 import { accept, has, type Reading, space } from "../source.ts";
 import { type CallContext, NoCall } from "./call-reader.ts";

@@ -1,6 +1,6 @@
 // The name of a call between markers, its arguments as JSON: `[TOOL_CALLS]f[CALL_ID]1[ARGS]{...}`, `<function=f>{...}`.
 
-import type { NamedForm } from "../format.ts";
+import type { NamedForm } from "../../../api/answer-format.ts";
 import { copyJson, NotJson } from "../json-value.ts";
 import { has, type Reading } from "../source.ts";
 import { type CallContext, countedName, NoCall, nameUpTo } from "./call-reader.ts";

@@ -1,7 +1,7 @@
 // MiniMax M3's calls: arguments, members of objects and elements of arrays are tags in one another, each after the same mark:
-// `M<invoke name="f">M<city>TokyoM</city>M</invoke>`. The schema says what a value is.
+// `M<invoke name="f">M<city>TokyoM</city>M</invoke>`. The schema gives the type of a value.
 
-import type { NestedForm } from "../format.ts";
+import type { NestedForm } from "../../../api/answer-format.ts";
 import { accept, follows, has, type Reading, upTo } from "../source.ts";
 import {
   type CallContext,

@@ -1,7 +1,7 @@
 // Calls with a tag for each argument: `<function=f><parameter=k>v</parameter></function>`. Values are plain text; the tool's
 // schema says whether they are strings, or the tag does (`string="true"`). They become JSON while they come.
 
-import type { TaggedForm } from "../format.ts";
+import type { TaggedForm } from "../../../api/answer-format.ts";
 import { accept, acceptMarker, follows, has, type Reading, type Source, upTo } from "../source.ts";
 import {
   type CallContext,
@@ -57,7 +57,7 @@ function* readKey(
   const key = yield* nameUpTo(source, string.slice(0, shared));
   if (yield* accept(source, string.slice(shared))) return { key, isString: true };
   if (yield* accept(source, other.slice(shared))) return { key, isString: false };
-  // Another type in the tag ("type=\"object\""): what follows up to the end of the tag is passed over.
+  // Another type in the tag ("type=\"object\""): the rest up to the end of the tag is skipped.
   yield* nameUpTo(source, lastTag(string));
   return { key, isString: false };
 }

@@ -1,9 +1,15 @@
 // The grammar of one call, for each form in which calls are written (format.ts).
 
-import type { GrammarSource } from "../../../grammar/source.ts";
+import type {
+  AnswerTool,
+  CallForm,
+  CallFormat,
+  JsonForm,
+  TaggedForm,
+} from "../../../api/answer-format.ts";
+import type { GrammarSource } from "../../../api/grammar-source.ts";
 import { isObject, typesOf } from "../calls/call-reader.ts";
 import { innerStart } from "../calls/calls.ts";
-import type { AnswerTool, CallForm, CallFormat, JsonForm, TaggedForm } from "../format.ts";
 import {
   any,
   closingMark,

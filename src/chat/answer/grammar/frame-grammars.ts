@@ -1,7 +1,7 @@
 // Grammars of answers that are several messages, each with a header (frames.ts reads them).
 
-import type { GrammarSource } from "../../../grammar/source.ts";
-import type { FrameStyle } from "../format.ts";
+import type { FrameStyle } from "../../../api/answer-format.ts";
+import type { GrammarSource } from "../../../api/grammar-source.ts";
 import { argumentsJson, type CallGrammarOptions, callsGrammar } from "./call-grammars.ts";
 import { any, either, literal, maybe, sequence, space, without } from "./parts.ts";
 
@@ -45,7 +45,7 @@ export const frameGrammars: Readonly<Record<FrameStyle, FrameGrammar>> = {
     const text = (to: readonly string[]): GrammarSource =>
       sequence(literal(" to="), { choices: to }, literal("<|message|>"), without(...marks));
     const next = sequence(literal("<|eom|>"), literal("<|start|>assistant"));
-    // The end of a call is the end of its message, too; what the template shows of that is cut.
+    // The end of a call is the end of its message, too; the template's text for it is cut.
     const { call } = options.format;
     const cut = call.end.indexOf("<|", call.end.lastIndexOf(">") + 1);
     const end = cut < 0 ? call.end : call.end.slice(0, cut);

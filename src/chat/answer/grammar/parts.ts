@@ -1,7 +1,7 @@
 // Small pieces of grammars of calls: marks with the whitespace that models write around them, JSON members, lists with separators.
 
-import type { GrammarSource } from "../../../grammar/source.ts";
-import type { Counted } from "../format.ts";
+import type { Counted } from "../../../api/answer-format.ts";
+import type { GrammarSource } from "../../../api/grammar-source.ts";
 
 export const literal = (text: string): GrammarSource => ({ literal: text });
 export const sequence = (...parts: readonly GrammarSource[]): GrammarSource => ({
@@ -16,8 +16,8 @@ export const without = (...stops: readonly string[]): GrammarSource => ({
 });
 
 /**
- * Whitespace that a model may write where its template does, and where it does not matter: little of it, since a weak model
- * goes on with it as long as it may.
+ * Whitespace that a model may write where its template does, and where it does not matter: limited, since a weak model writes as
+ * much of it as it may.
  */
 export const space: GrammarSource = { regex: " ?|\\n{1,2}[ \\t]{0,8}" };
 export const nothing: GrammarSource = literal("");

@@ -1,23 +1,23 @@
-// The grammar of an answer that may or must call tools: reasoning and text as the model likes, then calls in the model's own format
-// whose arguments follow the schemas of the tools.
+// The grammar of an answer that may or must call tools: reasoning and text as the model likes, then calls in the model's own
+// format, with arguments that follow the schemas of the tools.
 
-import type { GrammarSource } from "../../../grammar/source.ts";
+import type { AnswerFormat, AnswerTool } from "../../../api/answer-format.ts";
+import type { GrammarSource } from "../../../api/grammar-source.ts";
 import type { AnswerStart } from "../answer-reader.ts";
 import { callStarts } from "../calls/calls.ts";
-import type { AnswerFormat, AnswerTool } from "../format.ts";
 import { callsGrammar } from "./call-grammars.ts";
 import { frameGrammars } from "./frame-grammars.ts";
 import { either, literal, maybe, nothing, sequence, space, without } from "./parts.ts";
 
 export interface ToolGrammarOptions {
   readonly format: AnswerFormat;
-  /** Those that may be called: of a named one, only that. */
+  /** The tools that may be called: only the named one, if one is named. */
   readonly tools: readonly AnswerTool[];
   /** The answer is a call; otherwise it may be text. */
   readonly isForced: boolean;
   /** Several calls in one answer. */
   readonly isParallel: boolean;
-  /** Where the prompt leaves the model (promptEnd). */
+  /** The state in which the prompt leaves the model (promptEnd). */
   readonly start: AnswerStart;
   /** An answer without a call; undefined: any text. With it, text and calls are not in one answer. */
   readonly content?: GrammarSource | undefined;

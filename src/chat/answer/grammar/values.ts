@@ -1,7 +1,7 @@
-// Values of arguments in forms that are not JSON, from the tool's JSON Schema. What has no grammar in such a form (combinations of
-// schemas, strings by a pattern in the middle of tags) is free text up to the mark behind the value.
+// Values of arguments in forms that are not JSON, from the tool's JSON Schema. A schema without a grammar in such a form
+// (combinations of schemas, strings by a pattern in the middle of tags) is free text up to the mark after the value.
 
-import type { GrammarSource } from "../../../grammar/source.ts";
+import type { GrammarSource } from "../../../api/grammar-source.ts";
 import { isObject, typesOf } from "../calls/call-reader.ts";
 import {
   any,
@@ -154,7 +154,7 @@ const pythonList = (item: GrammarSource): GrammarSource => listed("[", item, "]"
 const pythonDictionary = (value: GrammarSource): GrammarSource =>
   listed("{", sequence(pythonString, space, literal(":"), space, value), "}");
 
-/** How objects, lists and strings are written in a form that nests. */
+/** The notation of objects, lists and strings in a form that nests. */
 export interface NestedWriting {
   object(items: readonly (Item & { readonly key: string })[]): GrammarSource;
   list(item: GrammarSource): GrammarSource;

@@ -2,7 +2,7 @@
 // attn_mix4_<kv>: the same for four queries over the same values (heads that share a KV head, or neighbouring tokens): the
 // scores of query j are scoreStride bytes after those of query j - 1, its results outStride bytes after.
 //
-// `isNew` is 1 where the sums begin with 0, and 0 where they begin with what is in out. Every kernel and register tile adds
+// `isNew` is 1 if the sums begin with 0, and 0 if they begin with the values in out. Every kernel and register tile adds
 // in the order of the positions.
 // `values` is the first row of the layer's first block, `headOffset` where the head starts in a row, in bytes; table,
 // blocks, last, rowBytes as in kv-walk.ts. headDim is a multiple of the lanes (types with blocks: of 32).
@@ -30,7 +30,7 @@ export interface MixTile {
   readonly scores: "held" | "read";
 }
 
-/** Each takes the bytes of a vector register and how many of them there are. */
+/** Each takes the bytes of a vector register and the number of registers. */
 export const attentionMix: readonly KernelMaker[] = kvFormats.flatMap((format) => [
   lazily(`attn_mix_${format.name}`, (width) =>
     mixKernel(width, format, { queries: 1, rows: 4, pieces: [8, 4, 1], scores: "held" }),

@@ -7,8 +7,8 @@
 // Four positions are computed at once, so that a vector of the query is loaded once for all of them, and their lanes are
 // reduced together. Scores are therefore written in fours: up to three undefined ones follow the last position.
 //
-// Every kernel and register tile adds the products of a score in the same order: a token's result does not depend on what
-// else is in the batch.
+// Every kernel and register tile adds the products of a score in the same order: a token's result does not depend on the
+// rest of the batch.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
@@ -25,9 +25,9 @@ export interface ScoresTile {
   /** Queries whose sums are in registers at once; the other queries go over the same rows afterwards. */
   readonly atOnce: number;
   /**
-   * What the outer loop loads: vectors of a query, used with the keys of all positions, which are in registers; or a key,
-   * used with all queries, which are read from memory each time. Where registers are few, keys with scales fit the second
-   * only.
+   * The outer loop's operand: vectors of a query, used with the keys of all positions, which are in registers; or a key,
+   * used with all queries, which are read from memory each time. On targets with few registers, keys with scales fit the
+   * second only.
    */
   readonly first: "queries" | "keys";
   /** Vectors per round of the loop over the head, where the format leaves the choice. */
@@ -36,10 +36,10 @@ export interface ScoresTile {
 
 export const wide: ScoresTile = { queries: 4, atOnce: 4, first: "queries", unroll: 4 };
 
-/** Positions computed at once: the lanes of so many sums are reduced together. */
+/** Positions computed at once: the lanes of their sums are reduced together. */
 export const rowsAtOnce = 4;
 
-/** Each takes the bytes of a vector register and how many of them there are. */
+/** Each takes the bytes of a vector register and the number of registers. */
 export const attentionScores: readonly KernelMaker[] = kvFormats.flatMap((format) => {
   return [
     lazily(`attn_scores_${format.name}`, (width, registers = manyRegisters) => {

@@ -1,7 +1,8 @@
-// How values lie in a row of the KV cache, for the attention kernels: the interface. The formats are in kv-formats.ts.
+// The layout of values in a row of the KV cache, for the attention kernels: the interface. The formats are in
+// kv-formats.ts.
 //
-// A format opens a piece of a row (a pointer to so many vectors of values) and gives its vectors as floats. Some give them
-// without their scale: the kernel multiplies by it where that costs least.
+// A format opens a piece of a row (a pointer to a number of vectors of values) and gives its vectors as floats. Some give
+// them without their scale: the kernel multiplies by it where that costs least.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
@@ -20,7 +21,7 @@ export interface KvFormat {
   readonly blockValues: number | undefined;
   /** Registers that an open piece holds, besides the vector that is loaded. Kernels choose their register tiles by it. */
   readonly registers: number;
-  /** Bytes that so many values take. */
+  /** Bytes of `values` values. */
   bytes(values: number): number;
   /** Whether pieces have a scale. */
   readonly isScaled: boolean;
@@ -37,7 +38,7 @@ export function splatHalf(k: KernelBuilder, pointer: Reg<"ptr">, times = 1): Reg
 }
 
 /**
- * The half float in the upper 16 bits of each lane, times a power of 2: sign, exponent and fraction are moved to their places in
+ * The half float in the upper 16 bits of each lane, times a power of 2: sign, exponent and fraction are shifted to the bits of
  * a float32, then multiplied by 2^112 for the different bias of the exponent. Infinity reads as 65536.
  */
 export function upperHalf(k: KernelBuilder, high: Reg<"i32v">, times = 1): Reg<"f32v"> {

@@ -86,7 +86,7 @@ function nibbleFormat(
   };
 }
 
-/** What the quants of a block are multiplied by, and what is added then. Quants are 2^shift times as large. */
+/** The scale of a block's quants, and the min that is added then. Quants are 2^shift times as large. */
 function affineOf(
   k: KernelBuilder,
   pointer: Reg<"ptr">,
@@ -103,7 +103,7 @@ function affineOf(
   return { scale, min: upperHalf(k, both) };
 }
 
-/** Unpacks blocks into i32 lanes: nibbles, or what they stand for in a codebook of bytes. */
+/** Unpacks blocks into i32 lanes: nibbles, or their values in a codebook of bytes. */
 interface Unpacker {
   /** Lanes are 2^shift times as large. */
   readonly shift: number;
@@ -143,7 +143,7 @@ function byBytes(k: KernelBuilder, codebook: Reg<"i8v"> | undefined): Unpacker {
   };
 }
 
-/** Indices for a lookup that brings so many bytes, from `first` on, to the top of a lane each, with zeros below. */
+/** Indices for a lookup that moves `count` bytes, from `first` on, to the top of a lane each, with zeros below. */
 function topBytes(first: number, count: number): Int8Array {
   return Int8Array.from({ length: 4 * count }, (_, i) => (i % 4 === 3 ? first + (i - 3) / 4 : -1));
 }
@@ -165,8 +165,8 @@ function byLanes(k: KernelBuilder, codebook: Reg<"i8v"> | undefined): Unpacker {
 }
 
 /**
- * Vector i of a block's fifth bits, 0 or 2^place each. The word's bits i * lanes + j are shifted left by as many bits as lane j is
- * before the last, which brings those of a vector to the same place in all lanes.
+ * Vector i of a block's fifth bits, 0 or 2^place each. The word's bits i * lanes + j are shifted left by the distance of lane j
+ * from the last, which moves a vector's bits to the same position in all lanes.
  */
 function fifthBits(
   k: KernelBuilder,

@@ -1,6 +1,6 @@
 // kv_widen_<kv>: the rows of one head of a paged cache as float32, one after the other: out[p][i] = value i of row p.
 //
-// For many queries over the same rows (attention-many.ts): a row is then widened once for all of them, and rows that lie a power
+// For many queries over the same rows (attention-prefill.ts): a row is then widened once for all of them, and rows that lie a power
 // of 2 apart in the cache do not evict each other from the nearest one.
 // Values are mixed with their scale in the score (attention-mix.ts), so widened values of a type with scales would give other bits:
 // see mixesWidened().

@@ -1,5 +1,5 @@
-// block_max: the maximum of each of `blocks` consecutive blocks of 64 values. NaN where a value of the block is not finite: what
-// looks for the best value then looks at all of them.
+// block_max: the maximum of each of `blocks` consecutive blocks of 64 values. NaN if a value of the block is not finite: a
+// search for the best value then looks at all of them.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";

@@ -1,6 +1,6 @@
 // softmax: e^(scale * (x - max)) / sum over one row of any n >= 1 values; scale > 0. In place allowed.
 //
-// The memory of x and out must reach to the next multiple of the lanes. What follows the n values there is overwritten: in
+// The memory of x and out must reach to the next multiple of the lanes. The values after the n values there are overwritten: in
 // x by -Infinity, in out by 0.
 
 import { KernelBuilder } from "../../ir/builder.ts";

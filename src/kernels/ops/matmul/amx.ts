@@ -10,7 +10,7 @@
 // scratch memory once for all tokens, without their offset, so that tokens need no correction for it. Then each token tile
 // goes over the slab twice: first everything is multiplied, then everything is scaled (tile-scaling.ts). The two are not
 // interleaved, because a processor has only one of its two float multipliers while AMX tiles are busy. Results are summed
-// in scratch memory, slab by slab: in their final place, a row apart, they would evict each other from the L1 cache.
+// in scratch memory, slab by slab: at their final addresses, a row apart, they would evict each other from the L1 cache.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
@@ -55,7 +55,7 @@ const QUANTS: readonly number[] = [6, 7];
 const QUANTS_AT: number = 2 * SLAB * SUMS_BYTES;
 const RESULTS_AT: number = QUANTS_AT + SLAB * VECTORS * 64;
 
-/** Bytes of scratch memory that the kernels need for batches of so many tokens, for each thread. */
+/** Bytes of scratch memory that the kernels need for batches of `tokens` tokens, for each thread. */
 export function tileScratchBytes(tokens: number): number {
   return RESULTS_AT + Math.ceil(tokens / 16) * SUMS_BYTES;
 }
@@ -178,7 +178,7 @@ class TileMatmulBuilder {
     });
   }
 
-  /** Adds so many spans of all tokens to the results. */
+  /** Adds `count` spans of all tokens to the results. */
   #slab(all: SlabWalk, count: Reg<"i32">): void {
     const k = this.#k;
     this.#unpack(all, count);
@@ -192,7 +192,7 @@ class TileMatmulBuilder {
     });
   }
 
-  /** Unpacks the quants of so many spans into bytes: [block][8] vectors. */
+  /** Unpacks the quants of `count` spans into bytes: [block][8] vectors. */
   #unpack({ w, scratch, quants: signed }: SlabWalk, count: Reg<"i32">): void {
     const k = this.#k;
     const { layout } = this.#shape;
@@ -220,7 +220,7 @@ class TileMatmulBuilder {
   }
 
   /**
-   * The integer sums of so many spans, part by part. Four parts are in flight at once, and each is stored when its AMX tile
+   * The integer sums of `count` spans, part by part. Four parts are in flight at once, and each is stored when its AMX tile
    * is needed again, since AMX tiles have a long latency.
    */
   #multiply({ scratch }: SlabWalk, x: Reg<"ptr">, count: Reg<"i32">): void {
@@ -276,7 +276,7 @@ class TileMatmulBuilder {
     k.op("amx.store", [k.plus(sums, i * SUMS_BYTES)], tileStride(SUMS[i]!, k.width));
   }
 
-  /** Moves the pointers by so many parts, which are whole blocks. */
+  /** Moves the pointers by `parts` parts, which are whole blocks. */
   #skipParts({ x, quants }: Parts, parts: number): void {
     const columns = parts * this.#shape.layout.scaleCols;
     this.#k.advance(x, (columns / BLOCK_COLS) * this.#blockBytes);

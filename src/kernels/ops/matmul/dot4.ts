@@ -3,7 +3,7 @@
 //
 // Cost per block of 32 columns of a G x T register tile, nibbles with one scale: 4G loads of quants, 12G unpack ops, 8T
 // loads of activations, 8GT dot4, and per (g, t) a convert, a multiply and an fma. A dot4 does 4 multiply-adds per lane.
-// Where a span has a header, its blocks are summed with their small scales alone; the header, the activations' scale and
+// If a span has a header, its blocks are summed with their small scales alone; the header, the activations' scale and
 // all mins are applied once per span.
 //
 // Two loop orders:
@@ -45,6 +45,7 @@ import { CACHE_LINE, usualAhead } from "./prefetch.ts";
 import { addSpanSum, type Grid, grid, type Header, loadHeader, SpanSums } from "./span-sums.ts";
 import { TilePointers } from "./tile-pointers.ts";
 import { forEachResult, type Results, storeResults } from "./tile-results.ts";
+import { wordDots } from "./word-dots.ts";
 
 export interface BlockMatmul {
   readonly name: string;
@@ -55,13 +56,15 @@ export interface BlockMatmul {
   readonly tokens: number;
   /** Activations are repeated in every lane. */
   readonly replicated: boolean;
+  /** Activations have words (packed.ts). */
+  readonly words?: boolean;
   readonly order: "vector" | "matrix";
   /**
    * vector: row panels computed alternately, block by block, each a stream through memory (default 1). Hardware
    * prefetchers stop at the end of a page; with several streams most of them are always busy.
    */
   readonly streams?: number;
-  /** How many bytes ahead quants are prefetched; 0: not at all. Default: the layout decides. */
+  /** The distance in bytes by which quants are prefetched; 0: no prefetch. Default: the layout decides. */
   readonly ahead?: number;
 }
 
@@ -103,7 +106,7 @@ class BlockMatmulBuilder {
     }
     this.#shape = shape;
     this.#k = new KernelBuilder(shape.name, layout.width);
-    this.#x = new ActivationReader(this.#k, shape.replicated);
+    this.#x = new ActivationReader(this.#k, shape.replicated, shape.words);
     const inStream = order === "matrix" ? groups : groupsPerPanel(layout);
     this.#w = new TilePointers(this.#k, layout, inStream);
   }
@@ -320,7 +323,7 @@ class BlockMatmulBuilder {
     }
   }
 
-  /** The same where the sums are in memory; what all tokens share is computed once. */
+  /** The same for sums in memory; the part that all tokens share is computed once. */
   #addSpan(span: SpanSums, results: Results): void {
     const k = this.#k;
     const { tokens, layout } = this.#shape;
@@ -377,6 +380,7 @@ class BlockMatmulBuilder {
     const k = this.#k;
     const { groups, tokens, layout } = this.#shape;
     if (layout.paired) return this.#pairedDots(x, block, first, start);
+    if (layout.products !== "fours") return this.#wordDots(x, block, part, first);
     const dot = layout.widened ? "i32v.dot4_ss" : "i32v.dot4";
     const isLate = startsAsFloats(this.#shape);
     const dots = grid<Reg<"i32v"> | undefined>(groups, tokens, (_, t) =>
@@ -397,6 +401,23 @@ class BlockMatmulBuilder {
       }
     }
     return dots as Reg<"i32v">[][];
+  }
+
+  /** The same by way of 16-bit integers. */
+  #wordDots(x: Reg<"ptr">, block: number, part: number, first: number): Reg<"i32v">[][] {
+    const { groups, tokens, layout } = this.#shape;
+    const vectors = layout.scaleCols / 4;
+    const loaded: Loaded[] = Array.from({ length: groups }, () => ({ vector: -1 }));
+    return wordDots({
+      ...{ k: this.#k, layout, groups, tokens },
+      order: quantOrder(layout.bits, part * vectors, (part + 1) * vectors),
+      quants: (g, v) => this.#quants(first + g, block, v, loaded[g]!),
+      activations: (t, v) => this.#x.quants(x, t, v),
+      words: (t, v) => this.#x.words(x, t, v),
+      signs: (t, v) => this.#x.signs(x, t, v),
+      negatives: (t) => this.#x.negatives(x, t),
+      sum: (t) => this.#x.sum(x, t, part, scaleParts(layout)),
+    });
   }
 
   /** The same for pairs of groups: the first of a pair's sums has the low nibbles, the second all of each byte. */
@@ -427,7 +448,7 @@ class BlockMatmulBuilder {
     return dots;
   }
 
-  /** What is subtracted from the sums of the first group of a pair, or of any group where they are not paired. */
+  /** The subtrahends of the sums of the first group of a pair, or of any group without pairs. */
   #subtrahends(x: Reg<"ptr">, part: number): (t: number) => Reg<"f32v"> {
     const { tokens, layout } = this.#shape;
     const of = (t: number) => {
@@ -446,7 +467,8 @@ class BlockMatmulBuilder {
   #starts(x: Reg<"ptr">, part: number): (t: number) => Reg<"i32v"> {
     const k = this.#k;
     const { tokens, layout } = this.#shape;
-    const { offset } = layout;
+    const { offset, products } = layout;
+    if (products !== "fours") return () => k.op("i32v.const", [], 0); // word-dots.ts has its own
     const sumOf = (t: number) => this.#x.sum(x, t, part, scaleParts(layout));
     if (layout.halves === "hardware") {
       if (offset === 0) return () => k.op("i32v.const", [], 0);

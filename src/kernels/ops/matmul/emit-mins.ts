@@ -12,7 +12,7 @@ import {
   scaleParts,
   scalesAt,
 } from "../packed/packed.ts";
-import type { ActivationReader } from "./emit-activations.ts";
+import { type ActivationReader, evenAndOdd } from "./emit-activations.ts";
 import type { Place } from "./tile-pointers.ts";
 
 export interface SpanMins {
@@ -24,17 +24,21 @@ export interface SpanMins {
   readonly inTile: number;
   /** The tokens whose mins are wanted. */
   readonly tokens: readonly number[];
-  /** Where the scales and mins of each run are. */
+  /** Addresses of the scales and mins of each run. */
   readonly scales: readonly Place[];
 }
 
 /** One for each of the tokens. */
 export function emitMins(span: SpanMins): Reg<"f32v">[] {
   const fours = span.scales.map(([from, at]) => span.k.op("i32v.load", [from], at));
-  return span.layout.scales === "nibbles" ? fromNibbles(span, fours) : fromBytes(span, fours);
+  const isNibbles = span.layout.scales === "nibbles";
+  if (span.layout.products !== "fours") {
+    return isNibbles ? fromNibbleWords(span, fours) : fromWords(span, fours);
+  }
+  return isNibbles ? fromNibbles(span, fours) : fromBytes(span, fours);
 }
 
-/** Where a group's scales and mins are in each run of the span at w. */
+/** Addresses of a group's scales and mins in each run of the span at w. */
 export function scalesOfRuns(layout: BlockLayout, w: Reg<"ptr">, group: number): Place[] {
   return Array.from({ length: layout.spanBlocks / runBlocks(layout) }, (_, run) => [
     w,
@@ -89,4 +93,48 @@ function fromNibbles(
   });
   // Beside plain half floats, sums of activations are stored negated.
   return layout.halves === "coded" ? sums : sums.map((sum) => k.op("f32v.neg", [sum]));
+}
+
+/** As fromBytes: a run has two blocks, whose mins and sums of activations are 16-bit integers side by side. */
+function fromWords(span: SpanMins, fours: readonly Reg<"i32v">[]): Reg<"f32v">[] {
+  const { k, tokens } = span;
+  const mins = fours.map((four) => k.op("i16v.shr_s", [k.op("i32v.as_i16v", [four])], 8));
+  return tokens.map((t) => {
+    const products = mins.map((min, run) => k.op("i32v.dot2", [sumsOfRun(span, run, t), min]));
+    return k.op("f32v.from_i32v", [products.reduce((a, b) => k.op("i32v.add", [a, b]))]);
+  });
+}
+
+/** The sums of the activations of a run's two blocks: 64 h + l (packed.ts). */
+function sumsOfRun({ k, layout, reader, x, inTile }: SpanMins, run: number, t: number) {
+  const [high, low] = [0, 1].map((block) => {
+    const at = (runBlocks(layout) * run + block) * inTile + t;
+    const bytes = k.op("i32v.as_i16v", [reader.i32(x, at, ACTIVATION_FIELDS.sumBytes)]);
+    return k.op("i16v.shr_s", [bytes], 8);
+  });
+  return k.op("i16v.add", [k.op("i16v.shl", [high!], 6), low!]);
+}
+
+/** As fromNibbles, whose sums are integers, too: each product of a half of two blocks, side by side. */
+function fromNibbleWords(span: SpanMins, fours: readonly Reg<"i32v">[]): Reg<"f32v">[] {
+  const { k, layout, reader, x, inTile, tokens } = span;
+  const nibbles = k.op("i8v.splat", [], 15);
+  const mins = fours.map((four) => {
+    const upper = k.op("i32v.as_i8v", [k.op("i32v.shr_u", [four], 4)]);
+    return evenAndOdd(k, k.op("i8v.and", [upper, nibbles]));
+  });
+  return tokens.map((t) => {
+    const products = mins.flatMap((both, run) =>
+      both.map((min, part) => {
+        const [first, second] = [0, 1].map((block) => {
+          const at = (runBlocks(layout) * run + block) * inTile + t;
+          return reader.sum(x, at, part, scaleParts(layout));
+        });
+        const low = k.op("i32v.and", [first!, k.op("i32v.const", [], 0xffff)]);
+        const sums = k.op("i32v.or", [low, k.op("i32v.shl", [second!], 16)]);
+        return k.op("i32v.dot2", [k.op("i32v.as_i16v", [sums]), min]);
+      }),
+    );
+    return k.op("f32v.from_i32v", [products.reduce((a, b) => k.op("i32v.add", [a, b]))]);
+  });
 }

@@ -1,5 +1,5 @@
-// Loads the scales and mins of packed weights, and the scale of activations, as IR: what integer sums are multiplied by.
-// The caller (dot4.ts, unpack-pairs.ts, tile-scaling.ts) knows where they are.
+// Loads the scales and mins of packed weights, and the scale of activations, as IR: the factors of integer sums. The
+// caller (dot4.ts, unpack-pairs.ts, tile-scaling.ts) knows their addresses.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";

@@ -3,8 +3,8 @@
 // would; a subtraction takes half a cycle of either. Loading the start takes no vector unit at all.
 //
 // A sum starts at the bits of the float 1.5 * 2^23. Around there, floats are 1 apart: adding n to the bits adds n to the
-// float, as long as it stays between 2^23 and 2^24, so for |n| < 2^22. The float minus 1.5 * 2^23 is n, exactly: what a
-// conversion gives, zero included. No sum of a block is larger than 32 products of bytes, 2^7 * 2^7 * 32 = 2^19.
+// float, as long as it stays between 2^23 and 2^24, so for |n| < 2^22. The float minus 1.5 * 2^23 is n, exactly: the
+// result of a conversion, zero included. No sum of a block is larger than 32 products of bytes, 2^7 * 2^7 * 32 = 2^19.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
@@ -56,12 +56,12 @@ export function startWithOffset(
   return lessStart(k, k.op("i32v.shl", [sum()], Math.log2(offset)));
 }
 
-/** What is subtracted from a sum, as a float, where `start` is to be added to it. */
+/** The subtrahend of a sum, as a float, if `start` is to be added to it. */
 export function lessStart(k: KernelBuilder, start: Reg<"i32v">): Reg<"f32v"> {
   return k.op("i32v.as_f32v", [k.op("i32v.sub", [startOfSum(k), start])]);
 }
 
-/** The sum as a float: less its start, or what else is given. */
+/** The sum as a float: less its start, or another given number. */
 export function valueOfSum(
   k: KernelBuilder,
   sum: Reg<"i32v">,

@@ -20,12 +20,12 @@ export interface FloatMatmul {
   readonly order: "vector" | "matrix";
   /** vector: row panels computed alternately, each a stream through memory (default 1); see dot4.ts. */
   readonly streams?: number;
-  /** How many bytes ahead weights are prefetched; 0: not at all. Default: the target decides. */
+  /** The distance in bytes by which weights are prefetched; 0: no prefetch. Default: the target decides. */
   readonly ahead?: number;
   readonly target: Pick<KernelTarget, "width" | "halves">;
 }
 
-/** How a vector of weights is loaded, what activations are multiplied by, and what precedes a row panel's weights. */
+/** The load of a vector of weights, the factor of activations, and the header of a row panel's weights. */
 const formats: Readonly<Record<Exclude<FloatMatmul["weights"], "f16">, FloatFormat>> = {
   f32: {
     bytes: 4,

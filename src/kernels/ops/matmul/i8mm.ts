@@ -152,7 +152,7 @@ class PairMatmulBuilder {
     });
   }
 
-  /** Adds so many blocks, or a span with a header, of all tokens to the results. */
+  /** Adds `blocks` blocks, or a span with a header, of all tokens to the results. */
   #slab(all: Slabs, blocks: Reg<"i32"> | undefined): void {
     const k = this.#k;
     const { layout } = this.#shape;

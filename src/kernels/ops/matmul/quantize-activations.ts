@@ -9,14 +9,24 @@ import type { Kernel, Reg } from "../../ir/kernel.ts";
 import { lazyKernel } from "../../ir/lazy-kernel.ts";
 import type { Halves, KernelTarget, VectorWidth } from "../../target.ts";
 import { RAISED_SCALE } from "../packed/half-panels.ts";
-import { ACTIVATION_FIELDS, activationBlockBytes, BLOCK_COLS } from "../packed/packed.ts";
+import {
+  ACTIVATION_FIELDS,
+  ACTIVATION_NEGATIVES_AT,
+  ACTIVATION_QUANTS_AT,
+  ACTIVATION_WORDS_AT,
+  activationBlockBytes,
+  BLOCK_COLS,
+} from "../packed/packed.ts";
+import { evenAndOdd, magnitudesAndSigns, sumOfNegatives } from "./emit-activations.ts";
 
 export interface QuantizeActivations {
   readonly name: string;
   /** Blocks that share a scale: 1 or 8. */
   readonly span: 1 | 8;
   readonly replicated: boolean;
-  readonly target: Pick<KernelTarget, "width" | "halves">;
+  /** Stores the quants as words, too, or as magnitudes and signs (packed.ts); only for vectors of 16 bytes. */
+  readonly words?: boolean;
+  readonly target: Pick<KernelTarget, "width" | "halves" | "dot4">;
 }
 
 /** Quant vectors of a replicated block. */
@@ -135,7 +145,7 @@ function quantizeBlock(
   out: Reg<"ptr">,
   scale: Reg<"f32v">,
   inverse: Reg<"f32v">,
-  { replicated, target }: QuantizeActivations,
+  { replicated, words, target }: QuantizeActivations,
 ): Reg<"i32"> {
   const quants = Array.from({ length: BLOCK_COLS / k.lanes }, (_, v) => {
     const scaled = k.op("f32v.mul", [k.op("f32v.load", [x], k.width * v), inverse]);
@@ -157,8 +167,10 @@ function quantizeBlock(
       k.op("f32v.store", [out, field], 4 * i);
     });
     packed.forEach((bytes, i) => {
-      k.op("i8v.store", [out, bytes], 16 + k.width * i);
+      k.op("i8v.store", [out, bytes], ACTIVATION_QUANTS_AT + k.width * i);
     });
+    if (words && target.dot4 === "i7") storeSigns(k, out, packed);
+    else if (words) storeWords(k, out, packed);
     return quantSum;
   }
   // The end of the block holds the packed quants until each four of them has been broadcast to a vector.
@@ -176,6 +188,26 @@ function quantizeBlock(
     k.op("i8v.store", [out, vector], k.width * (4 + v));
   });
   return quantSum;
+}
+
+function storeWords(k: KernelBuilder, out: Reg<"ptr">, packed: readonly Reg<"i8v">[]): void {
+  packed.forEach((bytes, i) => {
+    evenAndOdd(k, bytes).forEach((side, odd) => {
+      const at = ACTIVATION_WORDS_AT + k.width * (2 * i + odd);
+      k.op("i32v.store", [out, k.op("i16v.as_i32v", [side])], at);
+    });
+  });
+}
+
+function storeSigns(k: KernelBuilder, out: Reg<"ptr">, packed: readonly Reg<"i8v">[]): void {
+  const all = packed.map((bytes) => magnitudesAndSigns(k, bytes));
+  all.forEach(({ magnitudes, signs }, i) => {
+    const at = ACTIVATION_WORDS_AT + k.width * i;
+    k.op("i8v.store", [out, magnitudes], at);
+    k.op("i8v.store", [out, signs], at + BLOCK_COLS);
+  });
+  const sum = k.op("i32v.splat", [k.op("i32v.sum", [sumOfNegatives(k, all)])]);
+  k.op("i32v.store", [out, sum], ACTIVATION_NEGATIVES_AT);
 }
 
 /** A sum of quants with the sign that it is stored with. */

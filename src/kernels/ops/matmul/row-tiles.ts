@@ -25,15 +25,15 @@ export interface RowTile {
 /** Rows and tokens of the largest register tile. Compilers spill its sums; it is there to be measured. */
 export const MOST_ROW_TILE = 8;
 
-/** Where a block of 32 weights has its parts in the file. Its scale is a half float at its first byte. */
+/** The layout of a block of 32 weights in the file. Its scale is a half float at its first byte. */
 export interface RowBlock {
   readonly bytes: number;
   readonly quantsAt: number;
   /** 4: the first 16 weights are low nibbles, the last 16 high ones. */
   readonly bits: 4 | 8;
-  /** What is subtracted from each quant. */
+  /** The number that is subtracted from each quant. */
   readonly offset: number;
-  /** Another half float after the scale: what is added to each weight. */
+  /** Another half float after the scale: the number that is added to each weight. */
   readonly hasMin: boolean;
 }
 

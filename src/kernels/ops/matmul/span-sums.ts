@@ -30,7 +30,7 @@ export class SpanSums {
   }
 }
 
-/** What the small scales and mins of a span are multiplied by. */
+/** The factors of a span's small scales and mins. */
 export interface Header {
   readonly scale: Reg<"f32v">;
   readonly min: Reg<"f32v"> | undefined;

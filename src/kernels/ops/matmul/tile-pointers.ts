@@ -1,7 +1,7 @@
 // The pointers of the tiled matmul kernel (dot4.ts) into its weights: into one row panel, or into several that are computed
 // alternately; and the displacements from them to the parts of a group (packed.ts). It loads nothing.
 //
-// A stream is a row panel that is walked; all streams are at the same place of their panels.
+// A stream is one of the row panels that are walked; all streams are at the same position of their panels.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
@@ -20,19 +20,20 @@ import {
 } from "../packed/packed.ts";
 
 /**
- * Runs of up to so many blocks are unrolled, longer ones are loops. Measured with one token: four blocks unrolled, for all
- * groups of all streams, are a quarter slower than a loop over them; a loop over two is a third slower than both unrolled.
+ * Runs of up to this many blocks are unrolled, longer ones are loops. Measured with one token: four blocks unrolled, for
+ * all groups of all streams, are a quarter slower than a loop over them; a loop over two is a third slower than both
+ * unrolled.
  */
 const WRITTEN_OUT = 2;
 
-/** How far before a span of coded half-float scales its pointer is. At least the panel's factors lie there. */
+/** Distance of a pointer before its span of coded half-float scales. At least the panel's factors lie there. */
 const EARLY = 16;
 
 /** A pointer and the displacement from it. */
 export type Place = readonly [from: Reg<"ptr">, at: number];
 
 export class TilePointers {
-  /** The factors of the current row panel's rows, which are at its beginning; undefined where there are none. */
+  /** The factors of the current row panel's rows, which are at its beginning; undefined if there are none. */
   factors: Reg<"ptr"> | undefined;
   /** Groups of a stream. */
   readonly inStream: number;
@@ -40,7 +41,7 @@ export class TilePointers {
   readonly #layout: BlockLayout;
   /** Bytes from one stream to the next. */
   #apart: Reg<"i32"> | undefined;
-  /** For part of a row panel: how far the parts of its first group are from those of group 0. */
+  /** For part of a row panel: the distances of the parts of its first group from those of group 0. */
   #shifts: Record<"factors" | "header" | "scales" | "quants", Reg<"i32">> | undefined;
   /**
    * For each stream, pointers to the current run or header of its span; displacements lead to the parts. They are the same
@@ -62,7 +63,7 @@ export class TilePointers {
     return runBlocks(this.#layout) > WRITTEN_OUT;
   }
 
-  /** Pointers are so many bytes before their target, because vectors of coded half floats are loaded from there. */
+  /** Distance in bytes of pointers before their target, because vectors of coded half floats are loaded from there. */
   get early(): number {
     return this.factors ? EARLY : 0;
   }
@@ -87,7 +88,7 @@ export class TilePointers {
     };
   }
 
-  /** Makes the pointers of so many streams, the first at w. */
+  /** Makes the pointers of `streams` streams, the first at w. */
   begin(w: Reg<"ptr">, streams: number, apart: Reg<"i32"> | undefined): void {
     const k = this.#k;
     this.#apart = apart;

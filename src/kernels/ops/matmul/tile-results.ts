@@ -7,7 +7,7 @@ import { type BlockLayout, isSecond, SECOND_SCALE } from "../packed/packed.ts";
 import type { Grid } from "./span-sums.ts";
 import type { TilePointers } from "./tile-pointers.ts";
 
-/** Where results go: the first stream's, and from one token's or stream's to the next one's. */
+/** The address of the first stream's results, and the distances to those of the next token and stream. */
 export interface Results {
   readonly out: Reg<"ptr">;
   readonly stride: Reg<"i32"> | undefined;
@@ -18,7 +18,7 @@ export interface Results {
   readonly tokens: number;
 }
 
-/** Calls visit with the place of every vector of results, group by group. */
+/** Calls visit with the address of every vector of results, group by group. */
 export function forEachResult(
   k: KernelBuilder,
   { out, stride, apart, groups, inStream, tokens }: Results,

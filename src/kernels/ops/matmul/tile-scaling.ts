@@ -39,7 +39,7 @@ export interface ScaledSlab {
   readonly results: Reg<"ptr">;
 }
 
-/** A part's integer sums, and what they are multiplied by. */
+/** A part's integer sums, and their factors. */
 interface Part {
   /** Weights: a run, and which byte of small scales. */
   readonly run: Reg<"ptr">;
@@ -49,7 +49,7 @@ interface Part {
   readonly block: number;
   readonly products: Reg<"ptr">;
   readonly at: number;
-  /** What they are added to, for each token. */
+  /** The sums that the products are added to, for each token. */
   readonly sums: readonly Reg<"f32v">[];
 }
 

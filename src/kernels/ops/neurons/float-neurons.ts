@@ -90,10 +90,13 @@ function gatherHalves(name: string, width: number): Kernel {
 /** i32 byte of the column in a panel, f32 activation. */
 export const FLOAT_ENTRY_BYTES = 8;
 
-/** Entries ahead whose columns are prefetched: a list must have so many more, of any columns. */
+/** Entries ahead whose columns are prefetched: a list must have this many more, of any columns. */
 export const FLOAT_ENTRIES_AHEAD = 8;
 
-/** (x, list, columns, columnBytes, written): the columns that are not zero, of so many; writes to i32 written[1] how many. */
+/**
+ * (x, list, columns, columnBytes, written): lists those of `columns` columns that are not zero; writes their number to i32
+ * written[1].
+ */
 export function floatListKernel(name: string, width: number): Kernel {
   const k = new KernelBuilder(name, width);
   const x = k.variable(k.param("ptr", "x"), "x_at");
@@ -105,7 +108,7 @@ export function floatListKernel(name: string, width: number): Kernel {
   const [zero, entryBytes] = [k.i32(0), k.i32(FLOAT_ENTRY_BYTES)];
   k.loop(columns, () => {
     const bits = k.op("i32.load", [x]);
-    // Nothing branches on it, as in neuron-list.ts: the next one overwrites what is zero, with or without a sign.
+    // No branch depends on it, as in neuron-list.ts: the next entry overwrites a zero, with or without a sign.
     const size = k.op("i32.shr_u", [k.op("i32.add", [bits, bits])], 1);
     const isSome = k.op("i32.shr_u", [k.op("i32.sub", [zero, size])], 31);
     const entry = k.op("ptr.add_product", [list, count, entryBytes]);
@@ -128,7 +131,9 @@ export function floatPanelsTogether(width: number): number {
   return width / 8;
 }
 
-/** (w, list, out, entries, rounds, apart): 16 floats of each panel, so many rounds of `together` panels, `apart` bytes apart. */
+/**
+ * (w, list, out, entries, rounds, apart): 16 floats of each panel, in `rounds` rounds of `together` panels, `apart` bytes apart.
+ */
 export function floatColumnsKernel(
   name: string,
   width: number,

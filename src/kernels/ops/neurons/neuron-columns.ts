@@ -4,10 +4,10 @@
 // Cost per entry and tile, nibbles: 4 loads, 8 zips, 8 masks, 8 dot4 for 8 rows per lane; per block and tile, for each vector of
 // sums, a widened scale, a multiply, a convert, an fma, a load and a store. Tiles are the inner loop, so that a column is read
 // from its first byte to its last: one tile after the other, with its sums in registers, took twice as long, and 1.2 times as long
-// where the matrix was stored that way, since prefetchers then read what is not needed. High nibbles are not shifted where dot4
-// takes any unsigned byte: their sums are 16 times as large, and their scales are divided by 16. Paired bytes (arm64) are not
-// even masked: without the sums of the low nibbles, theirs are 16 times those of the high ones, for 4 masks instead of 8. Integer sums are exact, and they are scaled and added block by block, so that results have
-// the bits of the kernels that read all columns (dot4.ts): a block without columns would add zero.
+// where the matrix was stored that way, since prefetchers then read unneeded bytes. High nibbles are not shifted where dot4 takes any unsigned byte: their sums
+// are 16 times as large, and their scales are divided by 16. Paired bytes (arm64) are not even masked: without the sums of the low nibbles, theirs are 16 times
+// those of the high ones, for 4 masks instead of 8. Integer sums are exact, and they are scaled and added block by block, so that results have the bits of the
+// kernels that read all columns (dot4.ts): a block without columns would add zero.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
@@ -100,12 +100,12 @@ export function neuronColumnsKernel(name: string, layout: NeuronLayout): Kernel 
   return k.finish();
 }
 
-/** Whether vector v of sums is of high nibbles that are not shifted. */
+/** Whether vector v of sums has high nibbles that are not shifted. */
 function isHigh({ bits, unsigned }: NeuronLayout, v: number): boolean {
   return bits === 4 && unsigned && v >= 4;
 }
 
-/** Whether vector v of sums is of whole bytes, which have another vector's rows in their low nibbles. */
+/** Whether vector v of sums has whole bytes, which have another vector's rows in their low nibbles. */
 function isSecond({ paired }: NeuronLayout, v: number): boolean {
   return paired && v % 2 === 1;
 }

@@ -5,7 +5,7 @@ import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
 import { COLUMN_ENTRY, COLUMN_HEADER, LIST_PART, storeListEnd } from "./neuron-list.ts";
 
-/** (list, headers, columns, xs, parts, written): copies the parts of a list, whole vectors at a time; writes to i32 written[1] how many headers there are. */
+/** (list, headers, columns, xs, parts, written): copies the parts of a list, whole vectors at a time; writes the number of headers to i32 written[1]. */
 export function neuronGatherKernel(name: string, width: number): Kernel {
   const k = new KernelBuilder(name, width);
   const list = k.param("ptr", "list");

@@ -1,5 +1,5 @@
 // The layouts of the two matrices of a feed-forward network that need not be read as a whole where most of its neurons are zero
-// (docs/sparse.md), for types with a half-float scale for 32 columns. A neuron is a row of `up` and a column of `down`.
+// (docs/inside/sparse.md), for types with a half-float scale for 32 columns. A neuron is a row of `up` and a column of `down`.
 //
 // Neuron rows (`up`): one row after the other, so that rows can be left out. Lanes of a vector are blocks: a slab is as many
 // blocks as a vector has 32-bit lanes, and a row is
@@ -57,7 +57,7 @@ export function lanesOf({ width }: NeuronLayout): number {
   return width / 4;
 }
 
-/** Slabs of a row of so many columns. */
+/** Slabs of a row of `cols` columns. */
 export function slabsOf(layout: NeuronLayout, cols: number): number {
   return Math.ceil(cols / BLOCK_COLS / lanesOf(layout));
 }

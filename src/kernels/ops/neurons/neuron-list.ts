@@ -5,8 +5,8 @@
 //   columns  i32 byte of each column in the matrix, four for an entry
 //   xs       the activations' quants, a byte each, four for an entry; 0 for columns beyond the last
 //
-// Which quants are zero cannot be predicted, so that nothing branches on it: every column is written, and the next one
-// overwrites what is zero. 10 instructions for a column; in TypeScript 50 us for 5632 columns (Neoverse-N1), as a kernel 20.
+// Zero quants cannot be predicted, so no branch depends on them: every column is written, and the next one overwrites a
+// zero. 10 instructions for a column; in TypeScript 50 us for 5632 columns (Neoverse-N1), as a kernel 20.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
@@ -32,10 +32,13 @@ export const COLUMN_HEADER = {
 /** Columns of an entry. */
 export const COLUMN_ENTRY = 4;
 
-/** Entries ahead whose columns are prefetched: a list must have so many more, of any columns, and one more header. */
+/** Entries ahead whose columns are prefetched: a list must have this many more, of any columns, and one more header. */
 export const ENTRIES_AHEAD = 3;
 
-/** What is known of a part of a list, at the beginning of the list: how many headers and entries it has, and where in the list. */
+/**
+ * Description of a part of a list, at the list's beginning: the numbers of its headers and entries, and their addresses in the
+ * list.
+ */
 export const LIST_PART = {
   bytes: 20,
   headers: 0,
@@ -45,16 +48,16 @@ export const LIST_PART = {
   xsAt: 16,
 } as const;
 
-/** What sums of high nibbles are multiplied by, and their scales divided. */
+/** The factor of sums of high nibbles, and the divisor of their scales. */
 const HIGH_FACTOR = 16;
 
 /** Bytes of a block of quantized activations. */
 const X_BLOCK_BYTES = activationBlockBytes(false, 16);
 
 /**
- * (x, headers, columns, xs, blocks, first, blockBytes, columnBytes, firstColumn, written): the list of so many blocks at x. The
- * first one is `first` bytes into the matrix, its columns begin `firstColumn` bytes into a block. Writes to i32 written[2] how
- * many headers and entries there are (LIST_PART).
+ * (x, headers, columns, xs, blocks, first, blockBytes, columnBytes, firstColumn, written): the list of `blocks` blocks at x.
+ * The first one is `first` bytes into the matrix, its columns begin `firstColumn` bytes into a block. Writes the numbers of
+ * headers and entries to i32 written[2] (LIST_PART).
  */
 export function neuronListKernel(
   name: string,
@@ -128,7 +131,7 @@ export function neuronListKernel(
   return k.finish();
 }
 
-/** What is prefetched beyond the last header and the last entry. */
+/** Stores the entries that are prefetched beyond the last header and the last entry. */
 export function storeListEnd(k: KernelBuilder, header: Reg<"ptr">, columns: Reg<"ptr">): void {
   const zero = k.i32(0);
   k.op("i32.store", [header, zero], COLUMN_HEADER.block);

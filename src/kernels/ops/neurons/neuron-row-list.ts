@@ -2,8 +2,8 @@
 // entry is the byte of a row in the matrix and the byte of its result. The list is filled up with its last row: to whole groups, and
 // another group to prefetch.
 //
-// A gate opens if it is above zero or not a number. As in neuron-list.ts nothing branches on it: every row is written, and the next
-// one overwrites what is closed. Results of all rows become zeros. 18 instructions for a row.
+// A gate opens if it is above zero or not a number. As in neuron-list.ts, no branch depends on it: every row is written, and the next
+// one overwrites a closed one. Results of all rows become zeros. 18 instructions for a row.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel } from "../../ir/kernel.ts";
@@ -16,9 +16,9 @@ const INFINITE = 0x7f800000;
 export const ENTRIES_BEHIND: number = 2 * ROWS_TOGETHER;
 
 /**
- * (gates, results, list, rows, first, rowBytes, result, written): of so many rows, the first one `first` bytes into the matrix and its
- * result `result` bytes into the results, whose address here is that of the first row. Writes to i32 written[1] how many entries
- * there are, without the `behind` ones after the last. What lies before the list is read where there are none.
+ * (gates, results, list, rows, first, rowBytes, result, written): the list of `rows` rows, the first one `first` bytes into the matrix
+ * and its result `result` bytes into the results, whose address here is that of the first row. Writes the number of entries to i32
+ * written[1], without the `behind` ones after the last. An empty list reads the memory before it.
  */
 export function neuronRowListKernel(
   name: string,
@@ -65,7 +65,7 @@ export function neuronRowListKernel(
   return k.finish();
 }
 
-/** (out, vectors): so many vectors of zeros. */
+/** (out, vectors): writes `vectors` vectors of zeros. */
 export function zerosKernel(name: string, width: number): Kernel {
   const k = new KernelBuilder(name, width);
   const out = k.variable(k.param("ptr", "out"), "out_at");

@@ -1,12 +1,12 @@
 // The kernel of neuron rows (neuron-layouts.ts): one token, the rows that a list names, four at a time.
 //
-// Lanes are blocks: a slab gives the exact integer sums of as many blocks as there are lanes, and what each is multiplied by.
+// Lanes are blocks: a slab gives the exact integer sums of as many blocks as there are lanes, and the factor of each.
 // They are then added block by block, in order, so that a row has the bits of the kernels that compute all rows (dot4.ts): both
 // go through scratch memory, from where they are loaded lane by lane, and four rows are four independent chains of additions. On
 // arm64, where a vector has as many lanes as there are rows, they are transposed instead: one chain, whose lanes are rows.
 //
 // Cost per row and slab, nibbles: 4 loads, 8 ops to unpack, 8 dot4, a convert, a multiply and two stores; and for each block an
-// fma and two loads (Neoverse-N1: 7.8 ns). Transposed: 4 zips and an fma instead of the stores and of what each block takes.
+// fma and two loads (Neoverse-N1: 7.8 ns). Transposed: 4 zips and an fma instead of the stores and of the work for each block.
 //
 // The activations of a token (slabs of x): slab -> { f32 scale and i32 -offset * sum of the quants of each block; 8 vectors of
 // quants, of which number v has columns 4v..4v+3 of every block }.
@@ -95,13 +95,13 @@ export function neuronRowsKernel(name: string, layout: NeuronLayout): Kernel {
   return k.finish();
 }
 
-/** Of each block of a slab of a row, in lanes: the integer sum as a float, and what it is multiplied by. */
+/** Of each block of a slab of a row, in lanes: the integer sum as a float, and its factor. */
 interface SlabBlocks {
   readonly value: Reg<"f32v">;
   readonly factor: Reg<"f32v">;
 }
 
-/** Vector by vector of activations, each for all rows: where registers are few, loads are what takes long. */
+/** Vector by vector of activations, each for all rows: on targets with few registers, loads take the most time. */
 function slabBlocks(
   k: KernelBuilder,
   layout: NeuronLayout,

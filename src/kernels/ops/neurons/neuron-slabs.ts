@@ -13,7 +13,7 @@ import {
 } from "../packed/packed.ts";
 import { X_SLAB_VECTORS } from "./neuron-rows.ts";
 
-/** (x, out, slabs): of so many slabs of blocks at x, for weights whose quants are `offset` too large. */
+/** (x, out, slabs): of `slabs` slabs of blocks at x, for weights whose quants are `offset` too large. */
 export function neuronSlabsKernel(
   name: string,
   width: number,

@@ -1,6 +1,6 @@
-// Neuron rows of types whose row panels have a word of each row side by side, that is of the K types (packed.ts: headers, small scales
-// and quants are all 32-bit lanes). A row is the words that it has in its panel, in their order; 16 rows are the words of a panel in
-// another order, and take as much memory.
+// Neuron rows of types whose row panels have a word of each row side by side, which are the K types (packed.ts: headers, small scales
+// and quants are all 32-bit lanes). A row is its words of the panel, in their order; 16 rows are the words of a panel in another
+// order, and take as much memory.
 //
 // The rows that a token needs, 16 at a time, become a panel in the cache, which the kernels of all other matmuls compute: the same
 // bits for any such type, without a kernel of its own. Words are copied one by one, which takes as long as computing a panel; with
@@ -34,7 +34,7 @@ export interface WordRows {
   readonly groups: number;
   /** Bytes of a span in a panel. */
   readonly panelBytes: number;
-  /** Where each word of a row's span is in a panel: bytes to that of the first row, and from a group to the next. */
+  /** The offset of each word of a row's span in a panel: bytes to that of the first row, and from a group to the next. */
   readonly words: readonly { readonly at: number; readonly apart: number }[];
 }
 
@@ -63,12 +63,12 @@ export function wordRowsFor(dtype: string, target: LayoutTarget): WordRows | und
   return { width, lanes, groups, panelBytes: spanBytes(layout), words };
 }
 
-/** Bytes of a row of so many spans. */
+/** Bytes of a row of `spans` spans. */
 function wordRowBytes({ words }: WordRows, spans: number): number {
   return 4 * words.length * spans;
 }
 
-/** Makes rows of a panel of so many spans, in its place. `copy` has room for the panel. */
+/** Makes rows of a panel of `spans` spans, in place. `copy` has room for the panel. */
 export function splitPanel(
   { lanes, panelBytes, words }: WordRows,
   spans: number,

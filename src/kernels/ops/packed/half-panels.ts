@@ -1,5 +1,5 @@
 // Row panels of half floats (F16), coded so that a kernel widens them with a shift and a mask, for targets without an
-// instruction for it: the cost of widening is what limits a matmul with one token.
+// instruction for it: the cost of widening limits a matmul with one token.
 //
 // A half float has 10 bits of mantissa and 5 of exponent. Shifted to those of a float32, without adjusting the bias, it is
 // exactly its value times 2^-112, and activations are multiplied to make up for it instead of every weight. But half floats
@@ -36,8 +36,8 @@ export function halfFactor(largest: number): number {
 }
 
 /**
- * Replaces what a kernel left where factors belong (the bits of the largest half floats) by the factors, if all half floats could
- * be raised. False: they could not, and what it packed is useless.
+ * Replaces the words that a kernel left for the factors (the bits of the largest half floats) by the factors, if all half floats
+ * could be raised. False: they could not, and the packed panel is useless.
  */
 export function acceptRaised(left: Int32Array, factors: Float32Array): boolean {
   if (left.some((largest) => largest >= RAISE_LIMIT)) return false;
@@ -103,7 +103,7 @@ export function readHalfPanel(
 ): void {
   const factor = codeFactor(header[0]!);
   for (let col = 0; col < cols; col++) {
-    target[to + col] = f16ToF32[codes[col * PANEL_ROWS + row]!]! * factor;
+    target[to + col] = f16ToF32(codes[col * PANEL_ROWS + row]!) * factor;
   }
 }
 
@@ -111,8 +111,6 @@ let table: Uint16Array | undefined;
 
 /** For each half float, the one 2^10 times as large; infinity where that is too large. */
 export function raisedHalves(): Uint16Array {
-  table ??= Uint16Array.from({ length: 65536 }, (_, half) =>
-    f32ToF16(f16ToF32[half]! * 2 ** RAISE),
-  );
+  table ??= Uint16Array.from({ length: 65536 }, (_, half) => f32ToF16(f16ToF32(half) * 2 ** RAISE));
   return table;
 }

@@ -18,7 +18,7 @@ const VISIT_BYTES = 64;
 /** Columns are a multiple of this. */
 const FEWEST_COLS = 4;
 
-/** The parameters of such a kernel that say how many columns there are. */
+/** The parameters of such a kernel that give the number of columns. */
 export function visitsOf(cols: number, elementBytes: number): { whole: number; rest: number } {
   const inVisit = VISIT_BYTES / elementBytes;
   const whole = Math.floor(cols / inVisit);
@@ -33,8 +33,8 @@ interface PackParams {
 }
 
 /**
- * Calls visit in a loop over whole visits and in one over the rest, with the bytes of a row. Columns begin behind so many bytes
- * of the panel, whose first byte is returned.
+ * Calls visit in a loop over whole visits and in one over the rest, with the bytes of a row. Columns begin at an offset from
+ * the panel's first byte, which is returned.
  */
 function eachVisit(
   k: KernelBuilder,

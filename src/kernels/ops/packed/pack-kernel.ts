@@ -1,4 +1,4 @@
-// The kernel that packs 16 rows of a quantized weight into a row panel (packed.ts), as IR: what pack.ts does in TypeScript, ten
+// The kernel that packs 16 rows of a quantized weight into a row panel (packed.ts), as IR: the same as pack.ts in TypeScript, ten
 // times as fast. A span at a time:
 //   1. its words (4 bytes of the file) go into scratch memory, transposed: word -> 16 rows. Loads and stores of 4 bytes.
 //   2. a vector then holds the same word of a group's rows, one in each lane, as vectors of the panel do. Shifts and masks on
@@ -31,7 +31,7 @@ import {
 import { type LayoutTarget, layoutFor, type Packing } from "./packing.ts";
 import { quantFields } from "./quant-fields.ts";
 
-/** How the words of a span become quants and scales: vectors whose lanes are rows. */
+/** The conversion of a span's words to quants and scales: vectors whose lanes are rows. */
 export interface SpanWords {
   /** Offsets of the words that are read, from the first byte of the span on. */
   readonly words: readonly number[];

@@ -1,11 +1,11 @@
-// For the types with super-blocks of 256: how words of the file become quants and scales, for the kernels that pack them
-// (pack-kernel.ts). packings-of-256.ts has the same in TypeScript, and is what these are checked against.
+// Converts the file's words to quants and scales for the types with super-blocks of 256, as IR for the kernels that pack
+// them (pack-kernel.ts). packings-of-256.ts has the same in TypeScript; tests compare these with it.
 
 import type { Reg } from "../../ir/kernel.ts";
 import type { Lanes, SpanWords } from "./pack-kernel.ts";
 import { NIBBLES } from "./packing.ts";
 
-/** Every word of a span of so many bytes; the last one overlaps the one before where they are no multiple of 4. */
+/** Every word of a span of `bytes` bytes; if they are no multiple of 4, the last word overlaps the one before. */
 function wordsOf(bytes: number): number[] {
   const words = Array.from({ length: Math.floor(bytes / 4) }, (_, i) => 4 * i);
   return bytes % 4 === 0 ? words : [...words, bytes - 4];

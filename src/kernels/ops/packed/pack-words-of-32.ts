@@ -1,5 +1,5 @@
-// For the types with blocks of 32: how words of the file become quants and scales, for the kernels that pack them
-// (pack-kernel.ts). packings-of-32.ts has the same in TypeScript, and is what these are checked against.
+// Converts the file's words to quants and scales for the types with blocks of 32, as IR for the kernels that pack them
+// (pack-kernel.ts). packings-of-32.ts has the same in TypeScript; tests compare these with it.
 
 import type { Reg } from "../../ir/kernel.ts";
 import type { Lanes, SpanWords } from "./pack-kernel.ts";

@@ -55,7 +55,7 @@ export function packPanel(
   const inGroup = groupRows(layout);
   const laneStep = layout.scales === "plain_halves" || layout.scales === "bfloats" ? 2 : 4;
   if (rows < PANEL_ROWS) memory.words.fill(0, address / 4, start + spans * spanWords);
-  // Group by group, since the rows of a group are interleaved in memory: what is written stays in the L1 cache.
+  // Group by group, since the rows of a group are interleaved in memory: the written bytes stay in the L1 cache.
   for (let first = 0; first < rows; first += inGroup) {
     const group = first / inGroup;
     const write = layout.paired ? writePaired(isSecond(layout, group)) : writeQuants[layout.bits];
@@ -106,7 +106,7 @@ export function packPanel(
   }
 }
 
-/** Where the parts of group 0's first row are in a span. */
+/** Offsets of the parts of group 0's first row in a span. */
 interface Places {
   /** For each block, the word where its quants begin. */
   readonly quants: Int32Array;
@@ -127,7 +127,7 @@ function placesOf(layout: BlockLayout): Places {
   return { quants: Int32Array.from(quants), scales: Int32Array.from(scales) };
 }
 
-/** Writes the scales of one row of a span. Its header is at word `header`; `at` is how far its bytes are from `places`. */
+/** Writes the scales of one row of a span. Its header is at word `header`; `at` is the distance of its bytes from `places`. */
 function writeScales(
   { hasMin, scales, width }: BlockLayout,
   places: Places,

@@ -28,13 +28,17 @@
 //
 // Activations. One token's block of 32 columns:
 //   f32 scale, i32 sum of the quants, f32 scale * sum, i32 sum of the first 16, then 32 signed quants
-// or, replicated, the same with every field and every 4 quants repeated in every lane of a vector. Where 8 blocks share a
+// and, with words, the quants again: as 16-bit integers, those of even columns 0..14, of odd ones, of even ones 16..30, of odd ones;
+// or, beside a dot4 of 0..127 ("signs"), their magnitudes, the bytes of their signs (-1 where negative) and the i32 sum of the
+// magnitudes of the negative ones
+// or, replicated, the first of these with every field and every 4 quants repeated in every lane of a vector. Where 8 blocks share a
 // scale, the third field is different: the sums s of two blocks, as 64 h + l, in bytes for a dot4 with the mins:
 //   0, h, 0, h in the first of two blocks, 0, l, 0, l in the second
 // Beside coded half floats, the scale of a single block is multiplied by 2^102 (half-panels.ts). Otherwise it is not, and the
 // sums of quants are stored negated: the offset, which then is a power of 2, is cancelled by a shift.
 // A token tile is the T tokens that a kernel computes at once. Their blocks lie one after the other: tile -> block -> token.
 
+import type { Dot4 } from "../../ir/meanings.ts";
 import type { Halves, KernelTarget, VectorWidth } from "../../target.ts";
 import type { QuantBits } from "./quant-fields.ts";
 
@@ -65,10 +69,26 @@ export interface BlockLayout extends Omit<QuantLayout, "scales"> {
   readonly scales: QuantLayout["scales"] | "plain_halves" | "floats";
   /** Bytes of a vector. */
   readonly width: VectorWidth;
-  /** How the target has half floats, which activations depend on: also those for types without half floats. */
+  /** The target's kind of half floats, on which activations depend: also those for types without half floats. */
   readonly halves: Halves;
   /** Two groups share the bytes of their quants. */
   readonly paired: boolean;
+  /** The way that kernels for register tiles add up the products of a block (word-dots.ts). */
+  readonly products: Products;
+}
+
+/**
+ * "fours": dot4 or dot4_ss. Only beside coded half floats: "twos": 16-bit sums of two products of bytes, the second of
+ * 0..127; "signs": the same for any signed quants, with the signs of activations moved to them; "words": products of 16-bit
+ * integers.
+ */
+export type Products = "fours" | "twos" | "signs" | "words";
+
+/** With x86's dot product of 0..127, which is one of two products and two more instructions, "twos" save these. */
+export function productsFor({ widened }: QuantLayout, dot4: Dot4): Products {
+  if (dot4 === "words") return "words";
+  if (dot4 !== "i7") return "fours";
+  return widened ? "signs" : "twos";
 }
 
 /** The layout of a type on a target. */
@@ -76,14 +96,15 @@ export function blockLayoutFor(
   quants: QuantLayout,
   { width, dot4, halves, i8mm }: Pick<KernelTarget, "width" | "dot4" | "halves" | "i8mm">,
 ): BlockLayout {
-  if (halves === "coded") return { ...quants, width, halves, paired: false };
+  const products = halves === "coded" ? productsFor(quants, dot4) : "fours";
+  if (halves === "coded") return { ...quants, width, halves, paired: false, products };
   const scales = quants.scales === "halves" ? "plain_halves" : quants.scales;
   // Codebooks can be raised to any offset, and beside a signed dot4 need none. Quants that are numbers cannot, but their offsets
   // are powers of 2 already.
   const raised = dot4 === "signed" ? 0 : powerOf2(quants.offset);
   const offset = quants.lookup ? raised : quants.offset;
   const paired = width === 16 && !i8mm && isPairable(quants);
-  return { ...quants, offset, scales, width, halves, paired };
+  return { ...quants, offset, scales, width, halves, paired, products };
 }
 
 /** Nibbles less 8, with a scale for 32 of them. */
@@ -147,7 +168,7 @@ function scalesBytes(layout: BlockLayout): number {
 }
 
 /**
- * Where a group's scales are, from the run's first byte on. With coded half floats, a vector loaded here has the scales in the
+ * The offset of a group's scales from the run's first byte. With coded half floats, a vector loaded here has the scales in the
  * upper halves of its lanes (for a group in the lower halves, this is two bytes earlier), and a vector loaded two bytes
  * before has the mins there. A shift and a mask make floats of them.
  */
@@ -171,7 +192,7 @@ export function runBytes(layout: BlockLayout): number {
   return groupsPerPanel(layout) * (scalesBytes(layout) + runBlocks(layout) * quantsBytes(layout));
 }
 
-/** Where the quants of a run's block begin, from the run's first byte on: those of the first group. */
+/** The offset of a block's quants from the run's first byte: those of the first group. */
 export function quantsAt(layout: BlockLayout, block: number): number {
   return groupsPerPanel(layout) * (scalesBytes(layout) + block * quantsBytes(layout));
 }
@@ -182,7 +203,7 @@ export function headerBytes(layout: BlockLayout): number {
   return layout.hasMin ? 2 * layout.width : layout.width;
 }
 
-/** Where a run begins, from its span's first byte on. */
+/** The offset of a run from its span's first byte. */
 export function runAt(layout: BlockLayout, run: number): number {
   return groupsPerPanel(layout) * headerBytes(layout) + run * runBytes(layout);
 }
@@ -211,10 +232,17 @@ export const ACTIVATION_FIELDS = {
   firstSum: 3,
 } as const;
 
-/** Where the quants of an activation block begin that is not replicated: after the fields. */
+/** The offset of the quants in an activation block that is not replicated: after the fields. */
 export const ACTIVATION_QUANTS_AT = 16;
 
+/** The offset of the words in an activation block with words. */
+export const ACTIVATION_WORDS_AT: number = ACTIVATION_QUANTS_AT + BLOCK_COLS;
+
+/** The offset of the sum of negative quants' magnitudes, after the magnitudes and signs. */
+export const ACTIVATION_NEGATIVES_AT: number = ACTIVATION_WORDS_AT + 2 * BLOCK_COLS;
+
 /** `width`: bytes of a vector, which replicated blocks depend on. */
-export function activationBlockBytes(replicated: boolean, width: number): number {
+export function activationBlockBytes(replicated: boolean, width: number, words = false): number {
+  if (words) return ACTIVATION_WORDS_AT + 2 * BLOCK_COLS + 16;
   return (replicated ? width / 4 : 1) * (4 * 4 + BLOCK_COLS);
 }

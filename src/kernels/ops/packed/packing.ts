@@ -43,7 +43,7 @@ export interface Packing {
   read(view: DataView, at: number, span: Span, dot4: Dot4): void;
 }
 
-/** What a layout depends on. */
+/** Properties that a layout depends on. */
 export type LayoutTarget = Pick<KernelTarget, "width" | "dot4" | "halves" | "i8mm">;
 
 export function layoutFor(packing: Packing, target: LayoutTarget): BlockLayout {
@@ -76,10 +76,14 @@ export const spanLayout: QuantLayout = { ...blockLayout, scales: "bytes", spanBl
 
 /** A layout whose quants or codebook values are any signed bytes: unchanged or 128 higher, as the target's dot4 needs. */
 export function anySigned(layout: QuantLayout, dot4: Dot4): QuantLayout {
-  return { ...layout, offset: dot4 === "unsigned" ? 128 : 0, widened: dot4 === "i7" };
+  return {
+    ...layout,
+    offset: dot4 === "unsigned" ? 128 : 0,
+    widened: dot4 === "i7" || dot4 === "words",
+  };
 }
 
-/** How much higher than their values such bytes are stored. */
+/** The number that is added to values before they are stored as such bytes. */
 export function raised(dot4: Dot4): number {
   return dot4 === "unsigned" ? 128 : 0;
 }
@@ -95,7 +99,7 @@ export function raisedCodebook(values: readonly number[]): { offset: number; cod
 }
 
 export function half(view: DataView, at: number): number {
-  return f16ToF32[view.getUint16(at, true)]!;
+  return f16ToF32(view.getUint16(at, true));
 }
 
 /** The low nibbles of four bytes. */

@@ -31,14 +31,8 @@ function wordsOf(table: Codebook, byteOf: (value: number) => number): () => Uint
 }
 
 /** 0xff in every byte whose sign is negative. */
-const parityMasks = wordsOf(
-  () => paritySigns,
-  (sign) => (sign < 0 ? 0xff : 0),
-);
-const byteMasks = wordsOf(
-  () => signsOfByte,
-  (sign) => (sign < 0 ? 0xff : 0),
-);
+const parityMasks = wordsOf(paritySigns, (sign) => (sign < 0 ? 0xff : 0));
+const byteMasks = wordsOf(signsOfByte, (sign) => (sign < 0 ? 0xff : 0));
 
 /** An expanded codebook: the values that quants stand for, and the words of quants of its points. */
 interface Book {
@@ -243,7 +237,7 @@ export const iq1_m: Packing = {
       dBits |= (word >> 12) << (4 * j);
       for (let i = 0; i < 4; i++) span.smallScales[4 * j + i] = 2 * ((word >> (3 * i)) & 7) + 1;
     }
-    span.header[0] = f16ToF32[dBits]! / 8;
+    span.header[0] = f16ToF32(dBits) / 8;
     for (let v = 0; v < 64; v++) {
       const eight = v >> 1;
       const high = view.getUint8(at + 32 + (eight >> 1)) >> (4 * (eight & 1));

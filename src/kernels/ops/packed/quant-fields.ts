@@ -1,4 +1,4 @@
-// How the quants of a block are stored in its vectors: which bits of which vector make up each quant, as data. unpack.ts and
+// The bit layout of a block's quants in its vectors: which bits of which vector make up each quant, as data. unpack.ts and
 // the kernels (matmul/emit-quants.ts) read this table; pack-quants.ts is the same, unrolled.
 //
 // A block has 8 quant vectors (columns 4v..4v+3 of a group's rows; packed.ts), each byte of which is a quant of 2 to 8 bits.

@@ -5,7 +5,7 @@ import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
 import type { SignedQuants } from "./signed-quants.ts";
 
-/** The pointers of such a kernel, and what does not change from slab to slab. */
+/** The pointers of such a kernel, and the values that stay the same for all slabs. */
 export interface SlabWalk {
   /** Variables: the slab's weights, and the activations of its columns in the first token tile. */
   readonly w: Reg<"ptr">;
@@ -35,7 +35,7 @@ export function forEachSlab(
   });
 }
 
-/** Spans of the first slab, and how many slabs come after it. */
+/** Spans of the first slab, and the number of slabs after it. */
 interface Cut {
   readonly first: Reg<"i32">;
   readonly more: Reg<"i32">;

@@ -32,7 +32,7 @@ export const PAIRS = 8;
 /** Quant vectors of a group's block; SMMLA multiplies two of them, 8 columns of each row. */
 const VECTORS = BLOCK_COLS / 4;
 export const CHUNKS: number = VECTORS / 2;
-/** Where the scales of an unpacked block begin: after its quants. */
+/** The offset of an unpacked block's scales: after its quants. */
 export const SCALES_AT: number = CHUNKS * PAIRS * WIDTH;
 
 /** Bytes of an unpacked block, at most: two vectors of scales for each pair of rows. */
@@ -49,14 +49,14 @@ export function hasWholeMins(layout: BlockLayout): boolean {
   return layout.hasMin && !hasSmallScales(layout);
 }
 
-/** What is unpacked, and for which kernel. */
+/** The layout to unpack, and the kernel for it. */
 export interface Unpacking {
   readonly k: KernelBuilder;
   readonly layout: BlockLayout;
   readonly quants: SignedQuants;
 }
 
-/** Unpacks so many runs, the first of the span at w. */
+/** Unpacks `runs` runs, the first of the span at w. */
 export function unpackPairs(
   unpacking: Unpacking,
   w: Reg<"ptr">,

@@ -31,7 +31,7 @@ import { SignedQuants } from "./signed-quants.ts";
 
 /** Quant vectors of a group's block. */
 const VECTORS = BLOCK_COLS / 4;
-/** How far ahead packed weights are prefetched, in bytes. */
+/** The distance in bytes by which packed weights are prefetched. */
 const AHEAD = 2048;
 
 /** The layout of an unpacked panel. */
@@ -40,7 +40,7 @@ export function unpackedLayout(layout: BlockLayout): BlockLayout {
   return { ...layout, bits: 8, offset: 0, lookup: false, scales, paired: false };
 }
 
-/** Bytes of an unpacked panel of so many columns, at most: a byte, and for 32 of them a scale and a min. */
+/** Bytes of an unpacked panel of `cols` columns, at most: a byte for each column, and for 32 of them a scale and a min. */
 export function mostUnpackedBytes(cols: number): number {
   return PANEL_ROWS * (cols + (cols / BLOCK_COLS) * 8);
 }

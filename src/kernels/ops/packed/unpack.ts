@@ -74,7 +74,7 @@ interface Place {
   readonly scales: number;
   readonly quants: number;
   readonly block: number;
-  /** Of a pair of groups. */
+  /** The group is the second of a pair. */
   readonly isSecond: boolean;
   readonly lane: number;
   /** The factor on coded half-float scales (codeFactor()). */
@@ -123,8 +123,8 @@ function scaleOf(
   { header, scales, block, lane, factor }: Place,
   part: number,
 ): number {
-  if (layout.scales === "halves") return f16ToF32[halves[scales / 2 + 2 * lane + 1]!]! * factor;
-  if (layout.scales === "plain_halves") return f16ToF32[halves[scales / 2 + lane]!]!;
+  if (layout.scales === "halves") return f16ToF32(halves[scales / 2 + 2 * lane + 1]!) * factor;
+  if (layout.scales === "plain_halves") return f16ToF32(halves[scales / 2 + lane]!);
   if (layout.scales === "bfloats") return bf16ToF32(halves[scales / 2 + lane]!);
   const small = bytes[scales + 4 * lane + scaleByte(layout, block, part)]!;
   return floats[header / 4 + lane]! * (layout.scales === "nibbles" ? small & 15 : small);
@@ -137,8 +137,8 @@ function minOf(
   part: number,
 ): number {
   const inGroup = groupRows(layout);
-  if (layout.scales === "halves") return f16ToF32[halves[scales / 2 + 2 * lane]!]! * factor;
-  if (layout.scales === "plain_halves") return f16ToF32[halves[scales / 2 + inGroup + lane]!]!;
+  if (layout.scales === "halves") return f16ToF32(halves[scales / 2 + 2 * lane]!) * factor;
+  if (layout.scales === "plain_halves") return f16ToF32(halves[scales / 2 + inGroup + lane]!);
   const at = scales + 4 * lane + scaleByte(layout, block, part);
   const small = layout.scales === "nibbles" ? (bytes[at]! >> 4) & 15 : bytes[at + 1]!;
   return floats[header / 4 + inGroup + lane]! * small;

@@ -1,7 +1,7 @@
 // scan_channels: one token of the selective scan of Mamba 1, for `channels` neighbouring channels, each with `states` floats of
 // state and as many decays:
 //   S = e^(dt a) S + b (dt x), out = c S + skip x
-// Reads the state at `from` and writes it at `to`, which may be the same place. `states` is a multiple of the lanes.
+// Reads the state at `from` and writes it at `to`, which may be the same address. `states` is a multiple of the lanes.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel } from "../../ir/kernel.ts";

@@ -1,10 +1,10 @@
 // scan_decay, scan_decay_tokens: the scan of one head with one decay for all of its state, a matrix of [keys][values] floats:
 //   S = decay S + key (gain v), out = query S + skip v
 // scan_decay computes one token, scan_decay_tokens several of a sequence, one after the other, with the same bits. Both read the
-// state before the first token at `from` and write the one after the last at `to`, which may be the same place.
+// state before the first token at `from` and write the one after the last at `to`, which may be the same address.
 //
-// Vectors run along the values, so no sum crosses lanes, and every sum is in the order of the keys, whatever the width of a
-// vector. `values` is a multiple of the lanes.
+// Vectors run along the values, so no sum crosses lanes, and every sum is in the order of the keys, for any vector width.
+// `values` is a multiple of the lanes.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
@@ -149,7 +149,7 @@ interface Pass {
   readonly keys: Reg<"i32">;
   /** Bytes from a key of the state to the next. */
   readonly rowBytes: Reg<"i32">;
-  /** Of the first token. */
+  /** Operands of the first token. */
   readonly v: Pointer;
   readonly out: Pointer;
   readonly key: Pointer;
@@ -160,7 +160,7 @@ interface Pass {
   readonly keyBytes: Reg<"i32">;
 }
 
-/** Computes so many tokens in one pass over the keys: a vector of state is loaded and stored once for all of them. */
+/** Computes `count` tokens in one pass over the keys: a vector of state is loaded and stored once for all of them. */
 function pass(k: KernelBuilder, p: Pass, vectors: number, count: number): void {
   const tokens = Array.from({ length: count }, () => {
     const gain = k.op("f32v.load_splat", [p.steps], 4);

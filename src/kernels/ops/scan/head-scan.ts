@@ -1,9 +1,9 @@
 // scan_delta, scan_delta_keys, scan_wkv6, scan_wkv7: one token of one head of a scan, whose state is a matrix of
-// [keys][values] floats. Reads the state at `from` and writes it at `to`, which may be the same place.
+// [keys][values] floats. Reads the state at `from` and writes it at `to`, which may be the same address.
 //
-// Vectors run along the values, so no sum crosses lanes, and every sum is in the order of the keys, whatever the width of a
-// vector. A piece of the values goes through all keys before the next: its sums stay in registers. `values` is a multiple of
-// the lanes.
+// Vectors run along the values, so no sum crosses lanes, and every sum is in the order of the keys, for any vector width. A
+// piece of the values goes through all keys before the next: its sums stay in registers. `values` is a multiple of the
+// lanes.
 //
 // The delta rule and scan_wkv7 read the state twice. The first time it comes from memory, in the order of addresses as far as
 // registers allow: some keys of all pieces, then the next keys; the sums of other pieces wait in `out`. The second time it
@@ -22,7 +22,7 @@ import { forEachVector, manyRegisters, remainder, store, stream } from "../loops
 type Vector = Reg<"f32v">;
 type Pointer = Reg<"ptr">;
 
-/** What a scan reads besides state, keys, queries and values. */
+/** Operands of a scan besides state, keys, queries and values. */
 interface Operands {
   readonly key: Pointer;
   readonly query: Pointer;
@@ -47,17 +47,17 @@ interface Shape {
 /** Keys that the first pass goes over before the next piece of the values: a few KB of state that lie side by side. */
 const BLOCK_KEYS = 16;
 
-/** What a first pass sums: S times a factor for each key (times its decay). */
+/** Sums of a first pass: S times a factor for each key (times its decay). */
 interface Sums {
   readonly factors: Pointer;
   readonly decays: Pointer | undefined;
 }
 
-/** What a piece computes for each of its vectors. */
+/** Computes a piece's vectors. */
 type Piece = (k: KernelBuilder, shape: Shape, operands: Operands, vectors: number) => void;
 type Params = (k: KernelBuilder) => Omit<Operands, "key" | "query">;
 
-/** Each takes the bytes of a vector register and how many of them there are. */
+/** Each takes the bytes of a vector register and the number of registers. */
 export const headScans: readonly KernelMaker[] = [
   headScan("scan_delta", deltaPiece, deltaSums, (k) => ({
     decay: splat(k, "decay"),

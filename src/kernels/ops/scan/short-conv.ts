@@ -1,14 +1,13 @@
 // short_conv, short_conv_on: one row of a convolution over each of n columns: out = sum over taps k of weight[k] * x[k]. Rows of x and
 // of the weights lie `rowBytes` apart. short_conv_on adds the sum to n values at `start` (a bias, or the taps before, where out
-// may be the same place). Each column is summed in the order of its taps, whatever the width of a vector. n is a multiple of the
-// lanes.
+// may be the same address). Each column is summed in the order of its taps, for any vector width. n is a multiple of the lanes.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
 import { type KernelMaker, lazily } from "../../ir/lazy-kernel.ts";
 import { manyRegisters, remainder } from "../loops.ts";
 
-/** Each takes the bytes of a vector register and how many of them there are. */
+/** Each takes the bytes of a vector register and the number of registers. */
 export const shortConvs: readonly KernelMaker[] = [
   convKernel("short_conv", false),
   convKernel("short_conv_on", true),

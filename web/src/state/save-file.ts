@@ -1,9 +1,0 @@
-// Saves bytes of the page as a file, where the browser puts downloads.
-
-export function saveFile(blob: Blob, name: string): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
