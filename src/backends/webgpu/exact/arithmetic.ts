@@ -1,6 +1,6 @@
 // The arithmetic of exact kernels: WGSL functions that give the bits of the CPU's float operations. WGSL itself promises only
-// sums, differences and products: a product and a sum may be contracted into one, division and square root may be a few last
-// bits off, and exp and tanh are the device's own.
+// sums, differences and products: a product and a sum may be contracted into one, a product of products may be computed in another
+// order (lavapipe: x * (x * c) for x * x * c), division and square root may be a few last bits off, and exp and tanh are the device's own.
 //
 // `zero` is a word that is 0 whenever a batch runs, which no compiler knows: a product that passes it is rounded first.
 // check.ts computes all of this on the device, finds out whether its fma() rounds once, and refuses one whose bits are others.
@@ -77,7 +77,7 @@ fn fused${suffix}(x: ${floats}, y: ${floats}, z: ${floats}) -> ${floats} {
 }
 
 /**
- * `fn rounded(value) -> f32`: a value that optimizers know nothing of, such as a product that no sum is to be contracted with. `fn multiplyAdd(a, b, c)`: a * b + c, rounded once or twice,
+ * `fn rounded(value) -> f32`: a value that optimizers know nothing of, such as a product that no sum is to be contracted with, or that is a factor of another one. `fn multiplyAdd(a, b, c)`: a * b + c, rounded once or twice,
  * as the CPU's; and fusedText(). `zero`: WGSL of the word that is 0.
  */
 export function multiplyAddText(roundings: Roundings, zero: string): string {
@@ -158,7 +158,7 @@ fn exponential(value: f32) -> f32 {
   let x = min(max(value, ${float(-87.2)}), ${float(88.8)});${reduceText(126)}
   var y = ${float(2 * tail[4]!)};
   ${chainText(2, [1, 1])}
-  return y * power;
+  return rounded(y * power);
 }
 fn sigmoidTimes(x: f32, factor: f32) -> f32 { return divide(factor, exponential(-x) + 1.0); }`;
 
@@ -167,7 +167,7 @@ export const softplusText: string = `
 fn softplus(x: f32) -> f32 {
   let y = exponential(-abs(x));
   let t = divide(y, y + 2.0);
-  let square = t * t;
+  let square = rounded(t * t);
   var series = ${float(2 / 15)};
   ${[13, 11, 9, 7, 5, 3, 1].map((power) => `series = multiplyAdd(square, series, ${float(2 / power)});`).join(" ")}
   return multiplyAdd(t, series, max(x, 0.0));
@@ -178,7 +178,7 @@ fn hyperbolicTangent(value: f32) -> f32 {
   let x = min(max(value, -10.0), 10.0) * 2.0;${reduceText(127)}
   var y = ${float(tail[4]!)};
   ${chainText(1, [])}
-  let below = multiplyAdd(r * r, y, r);
+  let below = multiplyAdd(rounded(r * r), y, r);
   let m = multiplyAdd(below, power, power - 1.0);
   return divide(m, m + 2.0);
 }`;

@@ -243,7 +243,7 @@ ${scoreFunction(headDim, lanes, keys)}`,
     var sums = vec4f();
     for (var p = 0u; p < count; p++) {
       let at = cacheRow(token, first + p) * ${kvRowWords(kv.v, vCols)}u;
-      let weight = scores[row + p]${values.scale ? " * valuesScale(at, column)" : ""};
+      let weight = ${values.scale ? "rounded(scores[row + p] * valuesScale(at, column))" : "scores[row + p]"};
       sums = multiplyAdd4(vec4f(weight), values4(at, column), sums);
     }
     for (var j = 0u; j < 4u; j++) { result[own * ${vHeadDim}u + i + j] = sums[j]; }
@@ -256,7 +256,7 @@ function scoreFunction(headDim: number, lanes: number, { scale }: CacheText): st
   const fours = Array.from({ length: lanes / 4 }, (_, j) => j);
   const key = (j: number): string => {
     const at = `column + i + ${4 * j}u`;
-    return scale ? `keys4(at, ${at}) * keysScale(at, ${at})` : `keys4(at, ${at})`;
+    return scale ? `rounded4(keys4(at, ${at}) * keysScale(at, ${at}))` : `keys4(at, ${at})`;
   };
   let sums = fours.map((j) => `((s${j}.x + s${j}.y) + (s${j}.z + s${j}.w))`);
   while (sums.length > 1) {

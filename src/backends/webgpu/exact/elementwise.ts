@@ -21,9 +21,9 @@ const GELU = 2 * Math.sqrt(2 / Math.PI);
 const activations: { readonly [A in Activation]: (x: string) => string } = {
   silu: (x) => `sigmoidTimes(${x}, ${x})`,
   gelu: (x) =>
-    `sigmoidTimes(${x} * multiplyAdd(${x} * ${x}, ${float(0.044715 * GELU)}, ${float(GELU)}), ${x})`,
+    `sigmoidTimes(${x} * multiplyAdd(rounded(${x} * ${x}), ${float(0.044715 * GELU)}, ${float(GELU)}), ${x})`,
   relu: (x) => `max(${x}, 0.0)`,
-  relu_squared: (x) => `max(${x}, 0.0) * max(${x}, 0.0)`,
+  relu_squared: (x) => `rounded(max(${x}, 0.0) * max(${x}, 0.0))`,
   sigmoid: (x) => `sigmoidTimes(${x}, 1.0)`,
   softplus: (x) => `softplus(${x})`,
   exp: (x) => `exponential(${x})`,

@@ -227,7 +227,7 @@ function floatsKernel(
 }
 
 /** The values of a table's rows, out of the planes. */
-export const embed: ExactLower<"embed"> = (node, { weights, batch }) => {
+export const embed: ExactLower<"embed"> = (node, { weights, batch, arithmetic }) => {
   const { table, out } = node;
   const format = exactFormatOf(table.dtype)!;
   const { layout, spanCols, narrowWords } = format;
@@ -246,15 +246,15 @@ export const embed: ExactLower<"embed"> = (node, { weights, batch }) => {
         ? "half(narrow[scales] & 65535u)"
         : layout.scales === "bfloats"
           ? "bitcast<f32>(narrow[scales])"
-          : `bitcast<f32>(narrow[scales]) * ${small(2)}`;
+          : `rounded(bitcast<f32>(narrow[scales]) * ${small(2)})`;
     const low =
       layout.scales === "halves"
         ? "half(narrow[scales] >> 16u)"
-        : `bitcast<f32>(narrow[scales + 1u]) * ${small(6)}`;
+        : `rounded(bitcast<f32>(narrow[scales + 1u]) * ${small(6)})`;
     return exactKernel({
       name: `embed ${table.dtype.name} [${rows}, ${cols}]`,
       bindings,
-      declarations: `\n${halfText}${quantsText(format)}`,
+      declarations: `\n${halfText}${quantsText(format)}${multiplyAddText(arithmetic, zero)}`,
       rows: out.rows,
       grid: (count) => [Math.ceil(cols / 32 / LANES), count, 1],
       body: `
@@ -269,7 +269,7 @@ export const embed: ExactLower<"embed"> = (node, { weights, batch }) => {
     let number = inSpan * ${32 / layout.scaleCols}u + i / ${layout.scaleCols}u;
     let four = select(own.low, own.high, i >= 16u)[(i >> 2u) & 3u];
     let quant = (bitcast<i32>(four << (24u - 8u * (i & 3u))) >> 24u) - ${layout.offset};
-    let value = (${scale}) * f32(quant);
+    let value = rounded(${scale} * f32(quant));
     result[group.y * ${cols}u + block * 32u + i] = value${layout.hasMin ? ` + ${low}` : ""};
   }`,
     });

@@ -74,7 +74,7 @@ export const rmsNorm: ExactLower<"rms_norm"> = (node, { arithmetic, lanes: lanes
   let first = (group.y * ${perRow}u + group.x) * ${size}u;
   ${laneSumText(`${size}u`, lanes, NORM_UNROLL, (sum, i) => `multiplyAdd(x[first + ${i}], x[first + ${i}], ${sum})`)}
   let factor = divide(1.0, squareRoot(divide(partial[0], ${float(size)}) + ${float(eps)}));
-  for (var i = lane; i < ${size}u; i += ${LANES}u) { result[first + i] = (x[first + i] * factor) * scale[i]; }`,
+  for (var i = lane; i < ${size}u; i += ${LANES}u) { result[first + i] = rounded(x[first + i] * factor) * scale[i]; }`,
     }),
   ];
 };
@@ -105,7 +105,7 @@ fn square(v: f32) -> f32 { return rounded(v * v); }`,
   ${laneSumText(`${size}u`, lanes, NORM_UNROLL, (sum, i) => `${sum} + square(x[first + ${i}] - mean)`)}
   let factor = divide(1.0, squareRoot(divide(partial[0], ${float(size)}) + ${float(eps)}));
   for (var i = lane; i < ${size}u; i += ${LANES}u) {
-    let scaled = rounded(((x[first + i] - mean) * factor) * scale[i]);
+    let scaled = rounded(rounded((x[first + i] - mean) * factor) * scale[i]);
     result[first + i] = ${bias ? "scaled + bias[i]" : "scaled"};
   }`,
     }),
