@@ -8,7 +8,10 @@ import { dirname, join, resolve } from "node:path";
 
 const folder = resolve(process.argv[2]);
 /** The exports of package.json, and the entry of a page's worker. */
-const entries = ["src/index.js", "src/index.d.ts", "src/threads/worker.js"];
+const entries = [
+  ...["src/index", "apps/server/index"].flatMap((name) => [`${name}.js`, `${name}.d.ts`]),
+  "src/threads/worker.js",
+];
 const kept = ["cli/main.js", "cli/fetch-runtime.js"];
 /** Folders that tsc does not write. */
 const others = ["start", "web"];

@@ -42,6 +42,8 @@ export interface AppOptions {
   families: readonly RouteFamily[];
   /** By path: "/" and "/assets/app-1a2b.js". */
   assets?: ReadonlyMap<string, Asset>;
+  /** Default: that of the server's settings. */
+  guard?: Guard;
 }
 
 export type AppFetch = (request: Request, connection: Connection) => Promise<Response>;
@@ -52,7 +54,7 @@ interface Env {
 
 export function createApp(server: ServerContext, options: AppOptions): AppFetch {
   const app = new Hono<Env>();
-  const guard = createGuard(server.settings);
+  const guard = options.guard ?? createGuard(server.settings);
   app.options("*", ({ req }) => {
     try {
       return guard.preflight(req.raw, req.path);

@@ -201,7 +201,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
 }
 
 /** The context of the routes, from the options. */
-function contextOf(
+export function contextOf(
   options: StartOptions,
   host: string,
   token: string | false,

@@ -72,7 +72,7 @@ describe("the package", () => {
     expect(others).toEqual(expect.arrayContaining(expected));
     expect(others.filter((path) => ![...expected, ...built].includes(path))).toEqual([]);
     // What only the command uses is in its bundles.
-    expect(others.filter((path) => /^dist\/apps\//.test(path))).toEqual([]);
+    expect(others.filter((path) => /^dist\/apps\/(cli|cluster|web)\//.test(path))).toEqual([]);
     const threads = ["compute", "engine", "measure", "quantize", "text"];
     const bundles = files.filter(isBundle).map(({ path }) => path);
     expect(bundles).toEqual(
@@ -189,6 +189,25 @@ console.log(error instanceof LanternError, error instanceof FormatError, error.f
 `,
       );
       expect((await consumer.run(node!.path, "broken.js")).trim()).toBe("true true package.json");
+    });
+
+    test("answers a client in its own process: lantern/server", async () => {
+      consumer.write(
+        "in-process.js",
+        `import { open } from "lantern";
+import { createFetch } from "lantern/server";
+const model = await open("tiny.gguf");
+const answer = createFetch({ tiny: model });
+const body = JSON.stringify({ prompt: "Hello", max_tokens: 2, temperature: 0 });
+const response = await answer("http://lantern/v1/completions", { method: "POST", body });
+console.log(response.status, (await response.json()).usage.completion_tokens);
+const wrong = await answer("http://lantern/v1/completions", { method: "POST", body: "{" });
+console.log(wrong.status);
+await model.dispose();
+`,
+      );
+      writeFileSync(join(consumer.folder, "tiny.gguf"), await tinyGguf());
+      expect((await consumer.run(node!.path, "in-process.js")).trim()).toBe("200 2\n400");
     });
 
     test("has a command that works from there, without another Node", async () => {

@@ -68,7 +68,7 @@ const kit = /^src\/models\/parts\//;
 
 /** Started or loaded by name, not imported: the package, its threads, what bin/lantern.js loads; declarations for the compiler. */
 const entries =
-  /^(src\/(index|threads\/[\w-]+)|apps\/(cli\/(main|fetch-runtime)|mcp\/[\w-]+\.d))\.ts$/;
+  /^(src\/(index|threads\/[\w-]+)|apps\/(cli\/(main|fetch-runtime)|server\/index|mcp\/[\w-]+\.d))\.ts$/;
 
 interface Scanned {
   readonly path: string;
