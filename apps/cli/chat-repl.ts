@@ -14,6 +14,7 @@ import {
   type Timings,
   UsageError,
 } from "../../src/index.ts";
+import { inFlags } from "../../src/options/names.ts";
 import type { Terminal } from "../../src/platform/node-cli.ts";
 import type { ChatStore } from "./chat-store.ts";
 import { type ChatTools, showText } from "./chat-tools.ts";
@@ -23,7 +24,6 @@ import { type ChatInput, EditedInput, LineInput } from "./editor/input.ts";
 import type { Message } from "./editor/message.ts";
 import { Recall } from "./editor/recall.ts";
 import { endNotes } from "./end-notes.ts";
-import { inFlags } from "./flag-words.ts";
 import type { IdleWork } from "./idle-work.ts";
 import { interruptExitCode } from "./interrupt.ts";
 import { type LimitFlags, limitHint, limitText, timingsWithLimits } from "./machine-limits.ts";

@@ -2,10 +2,10 @@
 
 import { resolveModel } from "../../src/catalog/resolve.ts";
 import { type Model, type ModelInfo, open, UsageError } from "../../src/index.ts";
+import { inFlags } from "../../src/options/names.ts";
 import { cachePlan } from "./cache-explained.ts";
 import type { CliContext } from "./command.ts";
 import { shiftText } from "./context-flags.ts";
-import { inFlags } from "./flag-words.ts";
 import { type ModelFlags, openOptions } from "./flags.ts";
 import { ProgressBar } from "./progress.ts";
 import { speculationLine } from "./speculate-flags.ts";

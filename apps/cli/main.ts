@@ -152,7 +152,7 @@ async function explain(error: unknown, terminal: Terminal): Promise<number> {
     return error.exitCode === 0 ? 0 : usageExitCode; // commander has already printed it
   }
   if (error instanceof LanternError) {
-    const { inFlags } = await import("./flag-words.ts"); // with the table of options
+    const { inFlags } = await import("../../src/options/names.ts"); // with the table of options
     terminal.err(`lantern: ${inFlags(error.message)}\n`);
     return exitCodeOf(error);
   }

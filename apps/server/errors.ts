@@ -13,9 +13,8 @@ import {
   OptionError,
   RestartingError,
 } from "../../src/index.ts";
-import { fieldOf } from "../../src/options/names.ts";
+import { fieldOf, inPageWords } from "../../src/options/names.ts";
 import { withoutFolders } from "./models/library.ts";
-import { inPageWords } from "./page-words.ts";
 
 /** The facts of an error from which every client's shape is made. */
 export interface ApiErrorFacts {

@@ -7,10 +7,10 @@ export interface ContextCapacity {
   readonly trainedContext: number;
 }
 
-/** "Shorten it, or <open the model with a larger contextSize> (trained for 2048)" */
+/** "Shorten it, or <use a larger contextSize> (trained for 2048)" */
 export function contextAdvice(
   room: ContextCapacity,
-  larger: string = "open the model with a larger contextSize",
+  larger: string = "use a larger contextSize",
 ): string {
   return canBeLarger(room)
     ? `Shorten it, or ${larger} (trained for ${room.trainedContext})`

@@ -9,7 +9,7 @@ import { openBlocks, shortened, type Tag, type Token, tagNumbers } from "./tags.
 type Node = { type: string } & Record<string, unknown>;
 
 const nextStep = (): string =>
-  `Choose another template with the chatTemplate option (${Object.keys(builtInTemplates).join(", ")}), or correct this one`;
+  `Choose another template with chatTemplate (${Object.keys(builtInTemplates).join(", ")}), or correct this one`;
 
 /** Thrown by a template through raise_exception. */
 export class Refusal extends Error {}

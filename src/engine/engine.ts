@@ -694,7 +694,7 @@ export class Engine {
     const { laps } = this;
     if (!laps) {
       throw new UsageError(
-        "profile(): nothing was recorded, because the model was opened without a profile. Open it with the option profile: true",
+        "profile(): nothing was recorded, because the model was opened without a profile. Open it with `profile: true`",
       );
     }
     const { threads } = this.#backend;
@@ -769,7 +769,7 @@ function checkSupport(backend: Backend, graph: Graph): void {
     const most = 8;
     const more = refused.size > most ? `\n  ... and ${refused.size - most} more` : "";
     throw new ModelError(
-      `backend "${backend.name}" cannot run this model. Open it with backend "cpu" and no layers on a GPU. In detail:\n  ${[...refused].slice(0, most).join("\n  ")}${more}`,
+      `backend "${backend.name}" cannot run this model. Open it with \`backend: "cpu"\` and no layers on a GPU. In detail:\n  ${[...refused].slice(0, most).join("\n  ")}${more}`,
     );
   }
 }

@@ -7,6 +7,6 @@ import { KvRangeError } from "../base/errors.ts";
 /** The error's message: its advice is for the case that F32 has no room, or that the model is not opened again. */
 export function kvRangeError({ value, dtype, largest }: KvOverflow): KvRangeError {
   return new KvRangeError(
-    `the model's keys or values leave what a KV cache of ${dtype} can hold: "${value}" reaches ${largest.toPrecision(4)}. Open the model with kvType f32 (--cache-type f32)`,
+    `the model's keys or values leave what a KV cache of ${dtype} can hold: "${value}" reaches ${largest.toPrecision(4)}. Open the model with \`kvType: "f32"\``,
   );
 }

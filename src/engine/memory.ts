@@ -201,7 +201,7 @@ function advice(
     const { k, v } = kvPair(facts.kvType);
     const isSmallest = [k, v].every((type) => bitsPerWeight(type) <= SMALLEST_KV_BITS);
     const cacheType = isSmallest ? "" : ", or a smaller type of the KV cache (kvType)";
-    return `Use a contextSize of at most ${fitting}${cacheType}`;
+    return `Use at most ${fitting} as contextSize${cacheType}`;
   }
   return "Use the model in a smaller type, or a smaller model";
 }

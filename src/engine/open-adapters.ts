@@ -22,7 +22,7 @@ export function openAdapters(parts: EngineParts, graph: Graph): OpenedAdapters {
   if (adapters.length > 0 && format !== "gguf") {
     // Rows of q and k are in another order there.
     throw new UsageError(
-      `adapters: ${name} is not a GGUF file (${format}), and adapters fit the tensors of one. Convert the model ("lantern convert"), or open it without adapters`,
+      `adapters: ${name} is not a GGUF file (${format}), and adapters fit the tensors of one. Convert the model ("lantern convert"), or leave out \`adapters\``,
     );
   }
   const read = adapters.map((part, i) =>

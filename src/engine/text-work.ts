@@ -61,7 +61,7 @@ export function renderMessages(
 ): RenderedPrompt {
   if (!template) {
     throw new UsageError(
-      `${name} has no chat template, so it can only continue a text. Use generate(), or choose a template by name with the chatTemplate option`,
+      `${name} has no chat template, so it can only continue a text. Let it continue one, or choose a template by name with chatTemplate`,
     );
   }
   return template.render(messages, { addGenerationPrompt, tools, extra: variables, check });

@@ -228,7 +228,7 @@ function checkExact(hostName: string | undefined, level: BackendRequest["level"]
   if (!other && level >= 3) return;
   const got = other ? `backend ${show(hostName)}` : `opt level ${level}`;
   throw new UsageError(
-    `exact: a GPU can compute the bits of backend "cpu" at opt levels 3 and 4, got ${got}. Leave it out, or open the model without exact`,
+    `exact: a GPU can compute the bits of \`backend: "cpu"\` at opt levels 3 and 4, got ${got}. Leave it out, or give \`exact: false\``,
   );
 }
 

@@ -63,6 +63,6 @@ export function whyNotAuto(
 ): string | undefined {
   if (typeof found === "string") return found;
   return found.isSoftware && !softwareOnly
-    ? `"${found.name}" runs on the CPU, and slower than backend "cpu" (LANTERN_GPU=software uses it anyway)`
+    ? `"${found.name}" runs on the CPU, and slower than \`backend: "cpu"\` (LANTERN_GPU=software uses it anyway)`
     : undefined;
 }

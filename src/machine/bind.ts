@@ -31,14 +31,14 @@ export function threadCpus(
   const refused = [topology, native].find((answer) => typeof answer === "string");
   if (refused !== undefined || typeof topology === "string") {
     throw new UsageError(
-      `binding: threads cannot be bound to CPUs here: ${refused as string}. Leave out mask, range, strict and numa`,
+      `threads cannot be bound to CPUs here: ${refused as string}. Leave out \`mask\`, \`range\`, \`strict\` and \`numa\``,
     );
   }
   const { mask, range, strict = false, numa } = binding;
   if (numa === undefined) return byMask(asked(mask, range, topology), strict);
   if (mask !== undefined || range !== undefined || strict) {
     throw new UsageError(
-      `binding: numa "${numa}" chooses the CPUs itself. Leave out mask, range and strict, or numa`,
+      `\`numa: "${numa}"\` chooses the CPUs itself. Leave out \`mask\`, \`range\` and \`strict\`, or \`numa\``,
     );
   }
   return byNode(numa, topology);
@@ -49,7 +49,7 @@ export function bindThread(native: NativeAccess, cpus: readonly number[]): void 
   const refused = typeof native === "string" ? native : native.bind(cpus);
   if (refused === undefined) return;
   throw new WorkerError(
-    `a thread could not be bound to CPUs ${cpuListText(cpus)}: ${refused}. Leave out mask, range, strict and numa`,
+    `a thread could not be bound to CPUs ${cpuListText(cpus)}: ${refused}. Leave out \`mask\`, \`range\`, \`strict\` and \`numa\``,
   );
 }
 
@@ -89,7 +89,7 @@ function byNode(numa: NonNullable<CpuBinding["numa"]>, topology: CpuTopology): T
     cpusOf: (thread) => sets[thread % sets.length]!,
     note: `numa ${numa}: threads are bound to CPUs ${sets.map(cpuListText).join(" and ")}`,
     warnings: () =>
-      isPlain ? [`numa "${numa}" changes nothing: this machine has one NUMA node`] : [],
+      isPlain ? [`\`numa: "${numa}"\` changes nothing: this machine has one NUMA node`] : [],
   };
 }
 

@@ -30,7 +30,7 @@ export function buildModel(
 ): BuiltModel {
   if (header.metadata.string("general.type") === "adapter") {
     throw new ModelError(
-      'model: this file is an adapter (general.type "adapter"), not a model. Open its model, with this file among its adapters',
+      'model: this file is an adapter (general.type "adapter"), not a model. Open its model, with this file in `adapters`',
     );
   }
   if (header.metadata.string("general.type") === "predictor") {

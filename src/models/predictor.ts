@@ -41,7 +41,7 @@ export function readPredictors(
   const places = placesByLayer(graph);
   if (places.size === 0) {
     throw new ModelError(
-      "predictors: no feed-forward network of this model has a ReLU, so that no neuron is zero. Open it without predictors",
+      "predictors: no feed-forward network of this model has a ReLU, so that no neuron is zero. Leave out `predictors`",
     );
   }
   const problems = [...file.tensors.keys()].flatMap((name) => {

@@ -1,5 +1,5 @@
 // How sentences name an option: by its flag at the command line, by its field or label over HTTP and in the page. The library's own
-// sentences have its name in the API.
+// sentences have its name in the API; a name of one word, and a setting, stand in backticks there (`exact: false`).
 
 import { byName } from "../base/by-name.ts";
 import { generationRows } from "./generation.ts";
@@ -14,6 +14,7 @@ const others: Readonly<Record<string, { readonly flag?: string; readonly said?: 
     memoryBytes: { flag: "--memory", said: "memory" },
     draftTokens: { flag: "--draft-tokens", said: "drafted tokens" },
     saveBase: { flag: "--save-base", said: "saved base" },
+    replace: { flag: "--force", said: "delete that file first" },
     mStep: { flag: "--m-step" },
     mNum: { flag: "--m-num" },
     ...Object.fromEntries(
@@ -44,7 +45,7 @@ const rows: Readonly<Record<string, OptionRow>> = byName({
 });
 
 /** "-c", "--top-k"; undefined: it is no flag. */
-export function flagOf(option: string): string | undefined {
+function flagOf(option: string): string | undefined {
   const row = rows[option];
   return row ? (row.shortFlag ?? /--[\w-]+/.exec(row.flag ?? "")?.[0]) : others[option]?.flag;
 }
@@ -55,10 +56,42 @@ export function fieldOf(option: string): string | undefined {
 }
 
 /** "top_k", "context"; undefined: no request or page has it. */
-export function labelOf(option: string): string | undefined {
+function labelOf(option: string): string | undefined {
   const row = rows[option];
   return row ? (row.said ?? row.field ?? row.label) : others[option]?.said;
 }
+
+/** How a reader's sentences name options. undefined: as the library does. */
+interface Names {
+  option(name: string): string | undefined;
+  /** `value` is as in code: `"cpu"`, `32`, `false`. */
+  setting(name: string, value: string): string | undefined;
+}
+
+const bare = (value: string): string => value.replaceAll('"', "");
+
+/** At the command line: "--backend cpu", "--no-exact". */
+const flagNames: Names = {
+  option: flagOf,
+  setting(name, value) {
+    const flag = flagOf(name);
+    if (flag === undefined || value === "true") return flag;
+    return value === "false" ? flag.replace(/^--/, "--no-") : `${flag} ${bare(value)}`;
+  },
+};
+
+/** Over HTTP and in the page: "backend cpu", "no exact". */
+const labelNames: Names = {
+  option: labelOf,
+  setting(name, value) {
+    const label = labelOf(name);
+    if (label === undefined || value === "true") return label;
+    return value === "false" ? `no ${label}` : `${label} ${bare(value)}`;
+  },
+};
+
+/** An option or a setting as code has it, between backticks: `numa`, `exact: false`, `kvType: "f32"`. */
+const marked = /`([a-z]\w*)(?:: ("[^"`]*"|[\w.]+))?`/gi;
 
 /** Of two words, so that no sentence has one of them by chance. */
 const inSentences = Object.keys({ ...rows, ...others }).filter((name) => /[a-z][A-Z]/.test(name));
@@ -67,11 +100,26 @@ const anyName = new RegExp(`\\b(?:${inSentences.join("|")})\\b`, "g");
 /** "threads: got 0, ...": the option that a sentence begins with. Rows begin any sentence, other words those about a value. */
 const leading = /^(\w+(?: type)?)(?=(?:\[[^\]]*\])?: ("|got\b)?)/;
 
-/** A sentence of the library with other names of the options in it. */
-export function withNames(text: string, nameOf: (option: string) => string | undefined): string {
-  const begun = text.replace(leading, (name: string, _: string, value: string | undefined) => {
-    const isOption = rows[name] !== undefined || value !== undefined;
-    return (isOption ? nameOf(name) : undefined) ?? name;
-  });
-  return begun.replace(anyName, (option) => nameOf(option) ?? option);
+/** "generate(): ...": a function of the API, which other readers know without its brackets. */
+const called = /\b([a-z][A-Za-z]+)\(\): /g;
+
+/** A sentence of the library in a reader's names. */
+function withNames(text: string, names: Names): string {
+  return text
+    .replace(called, "$1: ")
+    .replace(leading, (name: string, _: string, value: string | undefined) => {
+      const isOption = rows[name] !== undefined || value !== undefined;
+      return (isOption ? names.option(name) : undefined) ?? name;
+    })
+    .replace(marked, (whole, name: string, value: string | undefined) => {
+      const said = value === undefined ? names.option(name) : names.setting(name, value);
+      return said ?? whole;
+    })
+    .replace(anyName, (option) => names.option(option) ?? option);
 }
+
+/** For readers at the command line. */
+export const inFlags = (text: string): string => withNames(text, flagNames);
+
+/** For readers in the app or over HTTP. */
+export const inPageWords = (text: string): string => withNames(text, labelNames);

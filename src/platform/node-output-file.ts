@@ -125,7 +125,7 @@ async function refuse(asked: string, there: Stats, options: OutputFileOptions): 
   }
   if (!options.replace) {
     throw new UsageError(
-      `output: "${asked}" exists already. Choose another name, or allow it to be replaced (replace: true)`,
+      `output: "${asked}" exists already. Choose another name, or \`replace: true\``,
     );
   }
 }

@@ -22,7 +22,7 @@ export async function loadNext(
     engine.dispose();
     await engine.ended();
     throw new UsageError(
-      `mtp: ${parts.name} has no layer that predicts further tokens (nextn), or one that is not supported. Open it without mtp`,
+      `mtp: ${parts.name} has no layer that predicts further tokens (nextn), or one that is not supported. Leave out \`mtp\``,
     );
   }
   engine.addDrafter(layer);

@@ -92,6 +92,6 @@ export function checkPredicted({ adapters }: OpenRequest, usesGpu: boolean): voi
 export function checkLeftOut(backend: Backend): void {
   if (backend.neurons?.()) return;
   throw new ModelError(
-    "predictors: none of the model's neurons can be left out: their type has no neuron rows or columns, or weights stay on disk, or the level is below 3 (docs/use/sparse.md). Quantize the model to Q4_0 or Q8_0, or open it without predictors",
+    "predictors: none of the model's neurons can be left out: their type has no neuron rows or columns, or weights stay on disk, or the level is below 3 (docs/use/sparse.md). Quantize the model to Q4_0 or Q8_0, or leave out `predictors`",
   );
 }

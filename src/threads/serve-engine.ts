@@ -143,7 +143,7 @@ async function loadSomewhere(
     return await loadFaster({ ...request, gpuLayers }, watch, spares, reservedBytes, gpu);
   } catch (error) {
     if (gpuLayers !== "auto" || isOfFile(error) || error instanceof DeviceMemoryError) throw error;
-    const warning = `gpuLayers: auto: the GPU could not be used, so the processor computes all layers (${messageOf(error)}). gpuLayers 0 does not try it`;
+    const warning = `gpuLayers: auto: the GPU could not be used, so the processor computes all layers (${messageOf(error)}). \`gpuLayers: 0\` does not try it`;
     const without = { ...gpu, warnings: [...gpu.warnings, warning] };
     return await loadFaster({ ...request, gpuLayers: 0 }, watch, spares, reservedBytes, without);
   }

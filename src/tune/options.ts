@@ -75,7 +75,7 @@ export function checkTuneOptions(options: TuneOptions): void {
   }
   if (mode === "quick" && (mStep !== undefined || mNum !== undefined)) {
     throw new UsageError(
-      "tune: got mStep or mNum with mode quick, which has its own numbers of tokens. Drop one of them",
+      "tune: got mStep or mNum for a quick tune, which has its own numbers of tokens. Drop one of them",
     );
   }
   if (mStep !== undefined) checkCount("mStep", mStep, MOST_TOKENS);

@@ -159,8 +159,8 @@ describeGpu("exact", () => {
         .find((answer) => answer !== true),
     );
     expect(answers).toEqual([
-      'exact kernels lack the op "route"; open the model without exact',
-      'exact kernels lack the op "short_conv"; open the model without exact',
+      'exact kernels lack the op "route"; use `exact: false`',
+      'exact kernels lack the op "short_conv"; use `exact: false`',
       expect.stringContaining("attention with sinks"),
       expect.stringContaining("gates of one column"),
     ]);
@@ -178,7 +178,7 @@ describeGpu("exact", () => {
     };
     expect(await text({ gpuLayers: 2, exact: true })).toBe(await text({}));
     await expect(text({ gpuLayers: 2, exact: true, level: 2 })).rejects.toThrow(
-      'exact: a GPU can compute the bits of backend "cpu" at opt levels 3 and 4, got opt level 2.',
+      'exact: a GPU can compute the bits of `backend: "cpu"` at opt levels 3 and 4, got opt level 2.',
     );
   });
 });

@@ -73,16 +73,16 @@ describe("the message", () => {
 
   test("says how much of what, and which context would fit", () => {
     expect(() => checkMemory(need, { ...facts, availableBytes: 4.25 * GIB })).toThrow(
-      "m does not fit: it needs 5.25 GiB (weights 3.00 GiB, KV cache 2.00 GiB for 4096 tokens of f16, working memory 256.0 MiB), but this machine has 4.25 GiB free. Use a contextSize of at most 2048, or a smaller type of the KV cache (kvType)",
+      "m does not fit: it needs 5.25 GiB (weights 3.00 GiB, KV cache 2.00 GiB for 4096 tokens of f16, working memory 256.0 MiB), but this machine has 4.25 GiB free. Use at most 2048 as contextSize, or a smaller type of the KV cache (kvType)",
     );
   });
   test("names both types, and advises a smaller one where there is one", () => {
     const messageOf = (kvType: string) => () =>
       checkMemory(need, { ...facts, kvType: kvOf(kvType), availableBytes: 4.25 * GIB });
     expect(messageOf("q8_0/q4_0")).toThrow(
-      /for 4096 tokens of q8_0\/q4_0, .* Use a contextSize of at most 2048, or a smaller type/,
+      /for 4096 tokens of q8_0\/q4_0, .* Use at most 2048 as contextSize, or a smaller type/,
     );
-    expect(messageOf("q4_0")).toThrow(/for 4096 tokens of q4_0, .* of at most 2048$/);
+    expect(messageOf("q4_0")).toThrow(/for 4096 tokens of q4_0, .* Use at most 2048 as contextSize$/);
   });
   test("what does not grow with the context is no part of the advice", () => {
     const [kv] = state.kv;
@@ -90,7 +90,7 @@ describe("the message", () => {
     const windowed = { kv: [half, { ...half, mostTokens: 1024 }], recurrentBytes: (3 * GIB) / 4 };
     expect(() =>
       checkMemory(need, { ...facts, state: windowed, availableBytes: 4.75 * GIB }),
-    ).toThrow("Use a contextSize of at most 2048,"); // 1/2 + 1/4 + 3/4 of 1.5 GiB
+    ).toThrow("Use at most 2048 as contextSize,"); // 1/2 + 1/4 + 3/4 of 1.5 GiB
   });
   test("does not advise a context that does not help", () => {
     expect(() => checkMemory(need, { ...facts, availableBytes: 3 * GIB })).toThrow(

@@ -104,7 +104,7 @@ describeGpu("a GPU that is too small", () => {
     const all = async () => await tinyEngine({ backend: await split("all", limits) });
     await expect(all()).rejects.toThrow(MemoryError);
     await expect(all()).rejects.toThrow(
-      /\d of its 3 layers would fit \(.*\): use gpuLayers \d or auto/,
+      /\d of its 3 layers would fit \(.*\): use `gpuLayers: \d` or/,
     );
     const engine = await tinyEngine({ backend: await split("auto", limits) });
     const [host, device] = engine.info.backend.placement;

@@ -249,13 +249,13 @@ describe("a device that is too small", () => {
     expect(check).toThrow(
       /tiny does not fit: all 2 layers and the output need .* KiB on "reference" \(weights .* KiB, .*\), which has [\d.]+ KiB/,
     );
-    expect(check).toThrow(/2 of its 3 layers would fit \(.*\): use gpuLayers 2 or auto/);
+    expect(check).toThrow(/2 of its 3 layers would fit \(.*\): use `gpuLayers: 2` or/);
   });
 
   test("with no room at all: -ngl 0", () => {
     const backend = split({ device: small(100), layers: 1 });
     expect(backend.measure(tinyPlan(), kv).refusal).toMatch(
-      /Not even the output would fit.*gpuLayers 0/,
+      /Not even the output would fit.*gpuLayers: 0/,
     );
   });
 
@@ -263,7 +263,7 @@ describe("a device that is too small", () => {
     const device = small(Number.POSITIVE_INFINITY, bytesOf(1));
     const backend = split({ device, layers: 3 });
     await expect(backend.prepare(tinyPlan(), kv)).rejects.toThrow(
-      /the device is full\. 1 of its 3 layers would fit \(the output and no layer\): use gpuLayers 1 or auto/,
+      /the device is full\. 1 of its 3 layers would fit \(the output and no layer\): use `gpuLayers: 1` or/,
     );
     backend.dispose();
   });

@@ -67,10 +67,10 @@ describeLimited("memory that a driver refuses", (limited) => {
       expect(error).toBeInstanceOf(MemoryError);
       const { message } = error as Error;
       expect(message).toMatch(/which needs \d+\.\d MiB \(weights .* MiB, KV cache .* KiB, working/);
-      const advised = Number(/use gpuLayers (\d) or auto$/.exec(message)![1]);
+      const advised = Number(/use `gpuLayers: (\d)` or `gpuLayers: "auto"`$/.exec(message)![1]);
       expect(advised).toBeGreaterThan(0);
       expect(await textWith(advised)).toMatchObject({ text, layers: advised });
-      await expect(textWith(advised + 1)).rejects.toThrow(`use gpuLayers ${advised} or auto`);
+      await expect(textWith(advised + 1)).rejects.toThrow(`use \`gpuLayers: ${advised}\` or`);
       expect(await textWith("auto")).toMatchObject({ text, layers: advised, warnings: [] });
     },
   );
@@ -84,6 +84,6 @@ describeLimited("memory that a driver refuses", (limited) => {
         /^gpuLayers: auto: not even the output fits the GPU's memory, so the processor computes all layers \(the GPU ".*" has too little memory/,
       ),
     ]);
-    await expect(textWith(1)).rejects.toThrow("Not even the output would fit: use gpuLayers 0");
+    await expect(textWith(1)).rejects.toThrow("Not even the output would fit: use `gpuLayers: 0`");
   });
 });

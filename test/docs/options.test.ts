@@ -29,7 +29,7 @@ test("the copy compiles", () => {
 const program = `
 import { Command } from "commander";
 import { addRuntimeFlags, addSamplingFlags, generateOptions, openOptions } from "./apps/cli/flags.ts";
-import { inFlags } from "./apps/cli/flag-words.ts";
+import { inFlags } from "./src/options/names.ts";
 import { open } from "./src/open.ts";
 import { parsePresets } from "./apps/cli/models-preset.ts";
 import { parametersText } from "./apps/server/protocols/ollama/modelfile.ts";

@@ -51,7 +51,9 @@ test("an answer of a schema that the context cuts off", async () => {
     expect(error instanceof AnswerError || error instanceof ContextError).toBe(true);
     return (error as Error).message;
   };
-  expect(await toldOf(64)).toContain("the context was full. Shorten it, or open the model with a");
+  expect(await toldOf(64)).toContain(
+    "the context was full. Shorten it, or use a larger contextSize",
+  );
   expect(await toldOf(512)).toContain("Shorten it: this model was trained for 512 tokens");
   file.remove();
 });
@@ -62,7 +64,7 @@ test("nobody else advises it", () => {
       .split("\n")
       .some(
         (line) =>
-          /(open|load|start) the (model|server) with a larger (contextSize|context|-c)\b/i.test(
+          /(open the model|load the model|start the server) with a larger (context|-c)\b|use a larger contextSize\b/i.test(
             line,
           ) && !/contextAdvice|canBeLarger|^\s*(\?|\[|\/\/)|^ {4}"/.test(line),
       ),

@@ -41,7 +41,7 @@ describeShared("an encoder", "archs", () => {
   test("a longer one is refused with the numbers", async () => {
     await expect(model.embed(["she", new Array<number>(65).fill(20)])).rejects.toThrow(
       new ContextError(
-        "the text has 65 tokens, but the context holds 64. Shorten it, or open the model with a larger contextSize (trained for 256)",
+        "the text has 65 tokens, but the context holds 64. Shorten it, or use a larger contextSize (trained for 256)",
       ),
     );
   });

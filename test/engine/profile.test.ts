@@ -127,5 +127,5 @@ test("the reference, opt level 1 on one thread, records its batches as a whole",
 test("a model that was opened without it has no profile, and says how to get one", async () => {
   await using model = await open(file.path);
   await expect(model.profile()).rejects.toThrow(UsageError);
-  await expect(model.profile()).rejects.toThrow("Open it with the option profile: true");
+  await expect(model.profile()).rejects.toThrow("Open it with `profile: true`");
 });

@@ -4,10 +4,10 @@
 
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { inFlags } from "../../apps/cli/flag-words.ts";
 import { cpuListText, cpusIn, cpusOfMask } from "../../src/base/cpu-list.ts";
 import { type CpuBinding, open, UsageError } from "../../src/index.ts";
 import { threadCpus } from "../../src/machine/bind.ts";
+import { inFlags } from "../../src/options/names.ts";
 import { nodeCpuTopology } from "../../src/platform/node-cpus.ts";
 import { nodeNative } from "../../src/platform/node-native.ts";
 import type { NativeHost } from "../../src/platform/platform.ts";
@@ -93,7 +93,7 @@ test("what changes nothing is said", () => {
   const said = (binding: CpuBinding, threads: number) =>
     threadCpus(binding, oneNode, host)!.warnings(threads);
   expect(said({ numa: "distribute" }, 2)).toEqual([
-    'numa "distribute" changes nothing: this machine has one NUMA node',
+    '`numa: "distribute"` changes nothing: this machine has one NUMA node',
   ]);
   expect(said({ mask: "1" }, 2)).toEqual(["2 threads share 1 CPU (0): fewer are faster"]);
   expect(said({ mask: "3" }, 2)).toEqual([]);

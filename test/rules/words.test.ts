@@ -3,8 +3,7 @@
 
 import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { inFlags } from "../../apps/cli/flag-words.ts";
-import { inPageWords } from "../../apps/server/page-words.ts";
+import { inFlags, inPageWords } from "../../src/options/names.ts";
 import { programFolders, sourceFiles, tokenize } from "./scan.ts";
 
 const odd: readonly RegExp[] = [
@@ -31,7 +30,7 @@ function sentences(...folders: string[]): { at: string; text: string }[] {
     tokenize(text)
       .filter(({ kind }) => kind === "string" || kind === "template")
       .filter((token) => /[a-z] /i.test(token.text))
-      .map((token) => ({ at: `${path}:${token.line}`, text: token.text })),
+      .map((token) => ({ at: `${path}:${token.line}`, text: token.text.replaceAll("\\`", "`") })),
   );
 }
 
@@ -83,7 +82,7 @@ test("the app and the server name fields and labels, also in the library's sente
 
 test.each([
   [
-    "the prompt has 9 tokens, but the context holds 4, answer included. Shorten it, or open the model with a larger contextSize (trained for 2048)",
+    "the prompt has 9 tokens, but the context holds 4, answer included. Shorten it, or use a larger contextSize (trained for 2048)",
     "the prompt has 9 tokens, but the context holds 4, answer included. Shorten it, or use a larger -c (trained for 2048)",
   ],
   [
@@ -95,12 +94,12 @@ test.each([
     "--threads: got 0, expected a whole number above 0",
   ],
   [
-    'output: "a.gguf" exists already. Choose another name, or allow it to be replaced (replace: true)',
-    'output: "a.gguf" exists already. Choose another name, or replace it with --force',
+    'output: "a.gguf" exists already. Choose another name, or `replace: true`',
+    'output: "a.gguf" exists already. Choose another name, or --force',
   ],
   [
-    "12 of its 22 layers would fit: use gpuLayers 12 or auto",
-    "12 of its 22 layers would fit: use -ngl 12 or -ngl auto",
+    '12 of its 22 layers would fit: use `gpuLayers: 12` or `gpuLayers: "auto"`',
+    "12 of its 22 layers would fit: use --gpu-layers 12 or --gpu-layers auto",
   ],
 ])("%s", (library, commandLine) => {
   expect(inFlags(library)).toBe(commandLine);

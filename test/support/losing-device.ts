@@ -100,7 +100,7 @@ export async function fillWhileLoading(path: string, limitFile: string): Promise
   const refused = await losing("all").catch((error: unknown) => error);
   expect(refused).toBeInstanceOf(MemoryError);
   expect((refused as Error).message).toMatch(
-    /^the GPU ".*" ran out of memory \(.*\)\. 2 of its 3 layers would fit: use gpuLayers 2 or auto$/,
+    /^the GPU ".*" ran out of memory \(.*\)\. 2 of its 3 layers would fit: use `gpuLayers: 2` or `gpuLayers: "auto"`$/,
   );
   await using model = await losing("auto");
   expect(deviceLayers(model.info.backend.placement)).toEqual({ layers: 2, all: 3 });

@@ -52,7 +52,7 @@ describe("the output", () => {
   test("that exists is refused, and replaced when that is asked for", async () => {
     writeFileSync(out(), "precious");
     await expect(convert(model, out())).rejects.toThrow(
-      /out\.gguf" exists already\. Choose another name, or (replace it with --force|allow it to be replaced)/,
+      /out\.gguf" exists already\. Choose another name, or (--force|`replace: true`)/,
     );
     expect(readFileSync(out(), "utf8")).toBe("precious");
     await convert(model, out(), { replace: true });

@@ -3,8 +3,8 @@
 
 import { bytesText } from "../../../src/base/byte-sizes.ts";
 import { LanternError, MemoryError } from "../../../src/index.ts";
+import { inPageWords } from "../../../src/options/names.ts";
 import { ApiError } from "../errors.ts";
-import { inPageWords } from "../page-words.ts";
 import { withoutFolders } from "./library.ts";
 import type { CapacityFacts } from "./room.ts";
 

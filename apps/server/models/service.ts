@@ -2,9 +2,9 @@
 // and stopped, unloading, deleting. routes/lantern-models.ts offers it over HTTP.
 
 import { LanternError, type Model } from "../../../src/index.ts";
+import { inPageWords } from "../../../src/options/names.ts";
 import type { ServerContext } from "../context.ts";
 import { ApiError, describeError } from "../errors.ts";
-import { inPageWords } from "../page-words.ts";
 import type { ModelLoader, RunningDownload } from "./host.ts";
 import {
   type LibraryModel,

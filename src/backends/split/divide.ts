@@ -156,7 +156,7 @@ export function hotText({ neurons, device }: Division, name: string): string[] {
 
 /** To whom asked for more than fit. `which`: names the layers. */
 export function layersAdvice(fitting: number, all: number, which?: string): string {
-  if (fitting === 0) return "Not even the output would fit: use gpuLayers 0, the processor";
+  if (fitting === 0) return "Not even the output would fit: use `gpuLayers: 0`, the processor";
   const named = which === undefined ? "" : ` (${which})`;
-  return `${fitting} of its ${all} layers would fit${named}: use gpuLayers ${fitting} or auto`;
+  return `${fitting} of its ${all} layers would fit${named}: use \`gpuLayers: ${fitting}\` or \`gpuLayers: "auto"\``;
 }

@@ -320,7 +320,7 @@ function checkBindings(sizes: Readonly<Record<string, number>>, facts: GpuFacts)
   for (const [what, bytes] of Object.entries(sizes)) {
     if (bytes <= most) continue;
     throw new MemoryError(
-      `webgpu: ${what} needs a buffer of ${bytes} bytes, but the GPU "${facts.name}" allows ${most}. Use a smaller contextSize or kvType, or backend "cpu"`,
+      `webgpu: ${what} needs a buffer of ${bytes} bytes, but the GPU "${facts.name}" allows ${most}. Use a smaller contextSize or kvType, or \`backend: "cpu"\``,
     );
   }
 }
@@ -547,7 +547,7 @@ export async function hasCapacity(gpu: GpuDevice, layout: Layout): Promise<boole
 function outOfMemory(facts: GpuFacts, use: MemoryUse, cause: GPUError): MemoryError {
   const total = use.weightBytes + use.kvBytes + use.workBytes;
   return new MemoryError(
-    `the GPU "${facts.name}" has too little memory for this model, which needs ${memoryText(total)} (weights ${memoryText(use.weightBytes)}, KV cache ${memoryText(use.kvBytes)}, working memory ${memoryText(use.workBytes)}). Use a smaller contextSize or kvType, a smaller model, or backend "cpu"`,
+    `the GPU "${facts.name}" has too little memory for this model, which needs ${memoryText(total)} (weights ${memoryText(use.weightBytes)}, KV cache ${memoryText(use.kvBytes)}, working memory ${memoryText(use.workBytes)}). Use a smaller contextSize or kvType, a smaller model, or \`backend: "cpu"\``,
     { cause: new Error(cause.message) },
   );
 }

@@ -269,7 +269,7 @@ export class GpuDevice {
   #lostError(): DeviceLostError {
     if (isOutOfMemory(this.#lost!)) return this.#memoryError(this.#lost!);
     return new DeviceLostError(
-      `the GPU "${this.facts.name}" was lost (${this.#lost}), and with it running requests and the cache. The next request opens the model again; if that fails, use backend "cpu"`,
+      `the GPU "${this.facts.name}" was lost (${this.#lost}), and with it running requests and the cache. The next request opens the model again; if that fails, use \`backend: "cpu"\``,
     );
   }
 }

@@ -206,6 +206,6 @@ function aligned(bytes: number): number {
 
 function tooLong({ name }: Weight, rowBytes: number, partBytes: number): MemoryError {
   return new MemoryError(
-    `webgpu: a row of ${name} has ${rowBytes} bytes, but this GPU lets a shader read at most ${partBytes} bytes of a buffer. Use a model with a smaller type, or backend "cpu"`,
+    `webgpu: a row of ${name} has ${rowBytes} bytes, but this GPU lets a shader read at most ${partBytes} bytes of a buffer. Use a model with a smaller type, or \`backend: "cpu"\``,
   );
 }

@@ -175,7 +175,7 @@ function checkFits(source: StateSource, head: StateHead, limits: StateLimits): v
   if (tokens.length > limits.contextSize) {
     throw refused(
       source,
-      `it has ${tokens.length} tokens, and the context holds ${limits.contextSize}. Open the model with a larger contextSize`,
+      `it has ${tokens.length} tokens, and the context holds ${limits.contextSize}. Use a larger contextSize`,
     );
   }
 }

@@ -152,7 +152,7 @@ function checkCapacity(need: MemoryNeed, available: number = Number.POSITIVE_INF
   if (bytes <= most) return;
   const [wanted, room] = [bytes, most].map((size) => `${(size / 1e6).toFixed(0)} MB`);
   throw new MemoryError(
-    `mtp: the layer that predicts further tokens needs ${wanted}, of which ${room} are there. Open it without mtp, or with a smaller contextSize`,
+    `mtp: the layer that predicts further tokens needs ${wanted}, of which ${room} are there. Leave out \`mtp\`, or use a smaller contextSize`,
   );
 }
 

@@ -204,7 +204,7 @@ export class StateCapacity {
         if (this.tiers?.free(state.pool, false) || this.prefixes.evict()) continue;
         if (this.tiers?.free(state.pool, true)) continue;
         throw new ContextError(
-          `${this.#parts.kinds[i]!.full(state.pool.size)}, and running generations use them. Open the model with a larger parallel, or contextSize`,
+          `${this.#parts.kinds[i]!.full(state.pool.size)}, and running generations use them. Use a larger \`parallel\`, or contextSize`,
         );
       }
     }

@@ -49,7 +49,7 @@ export async function answerWithTools(
   const own = await model.answerFormat();
   if (own === undefined) {
     throw new UsageError(
-      `send(): ${model.info.name} cannot call tools: it has no chat template. Choose one with the chatTemplate option, or send without tools`,
+      `send(): ${model.info.name} cannot call tools: it has no chat template. Choose one with chatTemplate, or send without tools`,
     );
   }
   const offered = tools.map(({ name, description, schema }) => ({

@@ -6,11 +6,11 @@
 
 import * as z from "zod";
 import { heldTypes, kvTypes, LanternError, UsageError } from "../../../../src/index.ts";
+import { inPageWords } from "../../../../src/options/names.ts";
 import type { ServerContext } from "../../context.ts";
 import { ApiError, openaiErrors } from "../../errors.ts";
 import type { ModelLibrary } from "../../models/library.ts";
 import { ModelService } from "../../models/service.ts";
-import { inPageWords } from "../../page-words.ts";
 import { type Call, json, type OpenedFamilies, type RouteFamily } from "../../route.ts";
 import { bodyFields, queryFields } from "./service.ts";
 

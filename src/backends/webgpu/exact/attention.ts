@@ -84,7 +84,7 @@ export function checkHeads({ nodes }: Graph, { k, v }: KvPair): void {
   for (const { name } of [k, v]) {
     if (Object.hasOwn(caches, name)) continue;
     throw new UsageError(
-      `exact: a KV cache of ${name}, expected one of ${Object.keys(caches).join(", ")}. Use another kvType, or open the model without exact`,
+      `exact: a KV cache of ${name}, expected one of ${Object.keys(caches).join(", ")}. Use another kvType, or use \`exact: false\``,
     );
   }
   for (const node of nodes) {
@@ -97,7 +97,7 @@ export function checkHeads({ nodes }: Graph, { k, v }: KvPair): void {
 function checkHead(size: number, { name, blockElems }: DType): void {
   if (size % blockElems === 0) return;
   throw new UsageError(
-    `exact: heads of ${size} values in a KV cache of ${name}, whose blocks have ${blockElems}. Use kvType f16 or f32, or open the model without exact`,
+    `exact: heads of ${size} values in a KV cache of ${name}, whose blocks have ${blockElems}. Use \`kvType: "f16"\` or \`kvType: "f32"\`, or \`exact: false\``,
   );
 }
 

@@ -118,7 +118,7 @@ export async function checkExactness(
     if (others.length === 0) return form;
   }
   throw new UsageError(
-    `exact: the GPU "${gpu.facts.name}" computes otherwise than the processor: ${others.join(", ")}. So its texts can differ from the processor's. Open the model without exact, or with backend "cpu"`,
+    `exact: the GPU "${gpu.facts.name}" computes otherwise than the processor: ${others.join(", ")}. So its texts can differ from the processor's. Use \`exact: false\`, or \`backend: "cpu"\``,
   );
 }
 

@@ -67,7 +67,7 @@ const ops: { readonly [K in OpKind]?: ExactOp<K> } = {
 export function supportsExactly(node: GraphNode): true | string {
   const op = Object.hasOwn(ops, node.op) ? (ops[node.op] as ExactOp<OpKind>) : undefined;
   const answer = op ? op.supports(node as NodeOf<OpKind>) : `the op "${node.op}"`;
-  return answer === true ? true : `exact kernels lack ${answer}; open the model without exact`;
+  return answer === true ? true : `exact kernels lack ${answer}; use \`exact: false\``;
 }
 
 /** The kernels of each node, in the graph's order. */

@@ -66,7 +66,7 @@ export function streamFiles(files: WeightFiles | undefined): StreamSource {
         const changed = file.changed();
         if (changed === undefined) continue;
         throw new SourceError(
-          `the model's file has changed (${changed}), and prompts are computed from it. Open the model again, or without opOffload`,
+          `the model's file has changed (${changed}), and prompts are computed from it. Open the model again, or with \`opOffload: false\``,
         );
       }
     },
