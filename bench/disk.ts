@@ -1,6 +1,6 @@
 // How close generation with weights on disk comes to what the disk allows (docs/inside/disk.md):
 //
-//   npm run bench:disk -- MODEL.gguf --ram 4G [-n 32] [-r 5] [-t 2] [--experts never,all] [--json]
+//   npm run bench:disk -- MODEL.gguf --ram 4G [-n 32] [-r 5] [-t 2] [--experts never,all]
 //
 // In turns: the file is read past the system's cache, with as many reads at once as the engine makes, and a text is generated. Prints
 // the medians of both, and the percent of the disk's rate at which weights were read. Each generated token reads them once; of
@@ -14,7 +14,7 @@ import { median, takeRounds } from "../src/base/measure.ts";
 import { open } from "../src/index.ts";
 import { measureDisk } from "../src/machine/disk.ts";
 import { nodePlatform } from "../src/platform/node.ts";
-import { answer, bench, count, isOn, load, sum, text, texts, type Values } from "./harness.ts";
+import { answer, bench, count, load, sum, text, texts, type Values } from "./harness.ts";
 
 const flags = {
   ram: text(),
@@ -22,7 +22,6 @@ const flags = {
   rounds: count(5, "r"),
   threads: count(undefined, "t"),
   experts: texts(["measured"]),
-  json: isOn,
 };
 
 await bench("npm run bench:disk --", "MODEL.gguf", flags, async (given, [path]) => {
@@ -30,13 +29,16 @@ await bench("npm run bench:disk --", "MODEL.gguf", flags, async (given, [path]) 
   if (ramBytes === undefined) throw new UsageError(`--ram: expected ${byteSizeText}`);
   for (const experts of given.experts) {
     process.env.LANTERN_DISK_EXPERTS = experts;
-    const result = await measureOnce(path!, ramBytes, given);
-    const title = given.experts.length > 1 ? `experts: ${experts}\n` : "";
-    console.log(given.json ? JSON.stringify({ experts, ...result }) : `${title}${textOf(result)}`);
+    await measureOnce(path!, ramBytes, experts, given);
   }
 });
 
-async function measureOnce(path: string, ramBytes: number, given: Values<typeof flags>) {
+async function measureOnce(
+  path: string,
+  ramBytes: number,
+  experts: string,
+  given: Values<typeof flags>,
+): Promise<void> {
   const { threads, predict, rounds, ram } = given;
   const descriptor = openSync(path, "r");
   const direct = nodePlatform.openDirect!(descriptor);
@@ -67,34 +69,21 @@ async function measureOnce(path: string, ramBytes: number, given: Values<typeof 
   });
   direct.close();
   closeSync(descriptor);
-  const [rates, speeds] = [taken.map(({ rate }) => rate), taken.map(({ speed }) => speed)];
-  const [rate, speed] = [median(rates), median(speeds)];
-  const tokenBytes = median(taken.map(({ bytes }) => bytes));
-  const uses = sum(taken.map((one) => one.uses));
-  return {
-    disk_bytes_per_token: tokenBytes,
-    expert_hit_percent: uses === 0 ? null : (100 * sum(taken.map(({ hits }) => hits))) / uses,
-    memory_bytes: disk.memoryBytes,
-    is_direct: disk.isDirect,
-    disk_gb_per_second: { median: rate / 1e9, all: rates.map((each) => each / 1e9) },
-    tokens_per_second: { median: speed, all: speeds },
-    limit_tokens_per_second: rate / tokenBytes,
-    percent_of_limit: (100 * speed * tokenBytes) / rate,
-    load_average: load(),
-  };
-}
-
-function textOf(result: Awaited<ReturnType<typeof measureOnce>>): string {
+  const of = (pick: (round: (typeof taken)[number]) => number) => taken.map(pick);
+  const [rate, speeds] = [median(of((one) => one.rate)), of((one) => one.speed)];
+  const [bytes, uses] = [median(of((one) => one.bytes)), sum(of((one) => one.uses))];
+  const hitPercent = (100 * sum(of(({ hits }) => hits))) / uses;
   const mb = (bytes: number) => `${(bytes / 1e6).toFixed(0)} MB`;
-  const { tokens_per_second: speed, expert_hit_percent: hits } = result;
-  return [
-    `weights in memory        ${mb(result.memory_bytes)}`,
-    `read for each token      ${mb(result.disk_bytes_per_token)}${result.is_direct ? "" : " (through the system's cache of files)"}`,
-    ...(hits === null ? [] : [`experts in memory        ${hits.toFixed(1)} % of uses`]),
-    `disk                     ${result.disk_gb_per_second.median.toFixed(2)} GB/s`,
-    `limit                    ${result.limit_tokens_per_second.toFixed(2)} tokens/s`,
-    `generation               ${speed.median.toFixed(2)} tokens/s (${speed.all.map((each) => each.toFixed(2)).join(", ")})`,
-    `percent of the limit     ${result.percent_of_limit.toFixed(0)} %`,
-    `load average             ${result.load_average.toFixed(1)}`,
-  ].join("\n");
+  const lines = [
+    `experts: ${experts}`,
+    `weights in memory        ${mb(disk.memoryBytes)}`,
+    `read for each token      ${mb(bytes)}${disk.isDirect ? "" : " (through the system's cache of files)"}`,
+    ...(uses === 0 ? [] : [`experts in memory        ${hitPercent.toFixed(1)} % of uses`]),
+    `disk                     ${(rate / 1e9).toFixed(2)} GB/s`,
+    `limit                    ${(rate / bytes).toFixed(2)} tokens/s`,
+    `generation               ${median(speeds).toFixed(2)} tokens/s (${speeds.map((each) => each.toFixed(2)).join(", ")})`,
+    `percent of the limit     ${((100 * median(speeds) * bytes) / rate).toFixed(0)} %`,
+    `load average             ${load().toFixed(1)}`,
+  ];
+  console.log(lines.join("\n"));
 }

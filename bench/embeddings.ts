@@ -8,12 +8,9 @@
 import { availableParallelism } from "node:os";
 import { basename } from "node:path";
 import { rateText, tokenSource } from "../apps/cli/bench/measure.ts";
-import { machineText } from "../apps/cli/bench/options.ts";
-import { renderTable } from "../apps/cli/bench/render.ts";
 import { measure, median } from "../src/base/measure.ts";
 import { open } from "../src/index.ts";
-import { nodeTerminal } from "../src/platform/node-cli.ts";
-import { bench, count, counts, timed, type Values } from "./harness.ts";
+import { bench, count, counts, load, printTable, timed, type Values } from "./harness.ts";
 import { llamaEmbedder, loadLlama } from "./llama-cpp.ts";
 
 const flags = {
@@ -24,16 +21,14 @@ const flags = {
 };
 
 await bench("node bench/embeddings.ts", "MODEL.gguf ...", flags, async (given, paths) => {
-  const terminal = nodeTerminal();
-  const before = terminal.load();
   const rows: string[][] = [];
   for (const path of paths) {
     for (const threads of given.threads) rows.push(...(await compare(path, threads, given)));
   }
-  console.log(machineText(terminal.machine(), before, terminal.load()));
-  console.log(`texts/s, median of ${given.repetitions} rounds of ${given.texts} texts\n`);
-  const header = ["model", "threads", "tokens", "Lantern", "llama.cpp", "ratio"];
-  terminal.out(renderTable({ header, rows, right: [1, 2, 3, 4, 5] }, false));
+  console.log(
+    `texts/s, median of ${given.repetitions} rounds of ${given.texts} texts; load ${load().toFixed(1)}\n`,
+  );
+  printTable(["model", "threads", "tokens", "Lantern", "llama.cpp", "ratio"], rows);
 });
 
 async function compare(

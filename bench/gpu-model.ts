@@ -1,24 +1,27 @@
 // A model on the GPU without an engine around it, for the benchmarks of the GPU: its file opened, its weights uploaded, and batches timed
 // from run() to the logits on the host. Greedy: the next token is the likeliest.
 
-import { evenCapacity } from "../src/backends/backend.ts";
+import { type Backend, evenCapacity } from "../src/backends/backend.ts";
 import type { GpuDevice } from "../src/backends/webgpu/device.ts";
 import type { KernelTime } from "../src/backends/webgpu/time-kernels.ts";
 import { type Tuning, tuningFor } from "../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../src/backends/webgpu/webgpu.ts";
+import { UsageError } from "../src/base/errors.ts";
 import { median } from "../src/base/measure.ts";
 import type { KvType } from "../src/dtypes/kv-types.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
+import { openModelFile } from "../src/formats/open-model-file.ts";
 import { Batch, type BatchSequence, type NextDraw, NO_SLOT } from "../src/graph/batch.ts";
 import { type Graph, kvGroups, recurrentStates } from "../src/graph/graph.ts";
 import { makePlan } from "../src/graph/plan.ts";
+import { weightReader } from "../src/graph/weight-source.ts";
 import type { Arithmetic } from "../src/kernels/arithmetic.ts";
-import { sum } from "./harness.ts";
-import { fillBatch, likeliest, openGraph } from "./raw-model.ts";
+import { buildModel } from "../src/models/build.ts";
+import { nodePlatform } from "../src/platform/node.ts";
+import { sum, timed } from "./harness.ts";
 
 /** Tokens of a batch, at most. */
 export const MOST_TOKENS = 512;
-const limits = { maxTokens: MOST_TOKENS, maxOutputs: 4 };
 
 export interface GpuModel {
   readonly graph: Graph;
@@ -27,16 +30,18 @@ export interface GpuModel {
   /** Tokens per second of a prompt: of each repetition. */
   prompt(tokens: number, repeats: number): Promise<number[]>;
   /** Milliseconds of each token, written after a prompt of `context` tokens. */
-  generate(
-    context: number,
-    tokens: number,
-    see?: (token: number, logit: number) => void,
-  ): Promise<number[]>;
+  generate(context: number, tokens: number): Promise<number[]>;
+  /**
+   * Milliseconds of batches with one token of each user, after a context of its own, from the tokens to all logits on the host; and what the
+   * GPU alone takes for one. `kernels` then times that batch.
+   */
+  step(users: number, context: number, steps: number): Promise<{ times: number[]; gpuMs: number }>;
+  /** Of the kernels of the last batch. */
+  lastKernels(): Promise<KernelTime[]>;
   /** Of the kernels of a batch of so many tokens, at position `context`. */
   kernels(context: number, tokens: number): Promise<KernelTime[]>;
   /** Milliseconds that the GPU takes for a token at position `context`, without the host. */
   gpuTime(context: number): Promise<number>;
-  retune(tuning: Tuning): Promise<void>;
 }
 
 export interface GpuModelOptions {
@@ -45,18 +50,40 @@ export interface GpuModelOptions {
   /** Blocks of the KV cache that are held from the start. Default: all. */
   readonly held?: number;
   readonly kvType?: KvType;
+  /** At most, for step(). */
+  readonly users?: number;
+}
+
+/** The graph of a file; `uploadTo` gives its weights to a backend that is prepared, and closes it. */
+async function openGraph(
+  path: string,
+): Promise<{ graph: Graph; uploadTo(backend: Backend): Promise<void> }> {
+  const file = await openModelFile(await nodePlatform.openModelSource({ kind: "path", path }));
+  const { graph } = buildModel(file);
+  const readTensor = async (name: string, target: Uint8Array, at: number): Promise<void> => {
+    await file.readTensor(file.tensors.get(name)!, target, at);
+  };
+  const uploadTo = async (backend: Backend): Promise<void> => {
+    for (const weight of graph.weights) {
+      await backend.upload(weight, weightReader(weight, readTensor));
+    }
+    await file.close();
+  };
+  return { graph, uploadTo };
 }
 
 export async function loadGpuModel(
   path: string,
   gpu: GpuDevice,
   contextTokens: number,
-  { tuning = tuningFor(gpu.facts), exact, held, kvType = "f16" }: GpuModelOptions = {},
+  { tuning = tuningFor(gpu.facts), exact, held, kvType = "f16", users = 1 }: GpuModelOptions = {},
 ): Promise<GpuModel> {
   const started = performance.now();
   const { graph, uploadTo } = await openGraph(path);
   const backend = new WebGpuBackend(gpu, { tuning, exact });
-  const blocks = Math.ceil((contextTokens + MOST_TOKENS) / 32);
+  const limits = { maxTokens: MOST_TOKENS, maxOutputs: Math.max(4, users) };
+  const each = Math.ceil((contextTokens + 1) / 32);
+  const blocks = Math.max(Math.ceil((contextTokens + MOST_TOKENS) / 32), each * users);
   const room = evenCapacity(blocks, dtypeByName(kvType)!, kvGroups(graph).length);
   await backend.prepare(makePlan(graph, limits), {
     ...room,
@@ -95,9 +122,12 @@ export async function loadGpuModel(
     }
     return next;
   };
+  const kernelsOf = async (): Promise<KernelTime[]> => {
+    await backend.timeKernels(batch);
+    return await backend.timeKernels(batch);
+  };
   return {
     ...{ graph, backend, loadMs },
-    retune: async (other) => await backend.retune(other),
     prompt: async (tokens, repeats) => {
       const speeds: number[] = [];
       for (let i = 0; i < repeats; i++) {
@@ -107,19 +137,39 @@ export async function loadGpuModel(
       }
       return speeds;
     },
-    generate: async (context, tokens, see) => {
+    generate: async (context, tokens) => {
       let next = await fillContext(context);
       const times: number[] = [];
       let before = performance.now();
       for (let i = 0; i < tokens; i++) {
         next = await runNext(context + i, next, tokens - 1 - i);
-        see?.(next, best.logits[0]!);
         const now = performance.now();
         times.push(now - before);
         before = now;
       }
       return times;
     },
+    step: async (count, context, steps) => {
+      if (count > 1 && recurrentStates(graph).length > 0) {
+        throw new UsageError("--users: a model with recurrent state has one user here");
+      }
+      batch.clear();
+      for (let user = 0; user < count; user++) {
+        const own = Int32Array.from({ length: each }, (_, i) => user * each + i);
+        const sequence = count > 1 ? { blocks: own } : sequenceAt(context);
+        batch.add((user * 91 + context * 37 + 1) % vocab, context, sequence, true);
+      }
+      const times: number[] = [];
+      for (let i = -2; i < steps; i++) {
+        const { ms } = await timed(async () => {
+          await backend.run(batch);
+          for (let user = 0; user < count; user++) await backend.read("logits", user, logits);
+        });
+        if (i >= 0) times.push(ms);
+      }
+      return { times, gpuMs: await backend.timeBatch(batch) };
+    },
+    lastKernels: () => kernelsOf(),
     gpuTime: async (context) => {
       await fillContext(context);
       fill(1, context, 1);
@@ -128,8 +178,7 @@ export async function loadGpuModel(
     kernels: async (context, tokens) => {
       await fillContext(context);
       fill(tokens, context, 1);
-      await backend.timeKernels(batch);
-      return await backend.timeKernels(batch);
+      return await kernelsOf();
     },
   };
 }
@@ -161,3 +210,22 @@ function sequences(count: number, isRecurrent: boolean): (position: number) => B
 }
 
 const greedy: NextDraw = { temperature: 0, topK: 1, topP: 1, minP: 0, uniform: () => 0 };
+
+/** Fills a batch with tokens from a position on; the last one has logits. */
+function fillBatch(
+  batch: Batch,
+  { tokens, position, first }: { tokens: number; position: number; first: number },
+  sequence: BatchSequence,
+  vocab: number,
+): void {
+  batch.clear();
+  for (let i = 0; i < tokens; i++) {
+    batch.add((first + i * 37) % vocab, position + i, sequence, i === tokens - 1);
+  }
+}
+
+function likeliest(logits: Float32Array): number {
+  let best = 0;
+  for (let i = 1; i < logits.length; i++) if (logits[i]! > logits[best]!) best = i;
+  return best;
+}

@@ -18,8 +18,6 @@ const flags = {
   vocab: text(vocabulary),
   wrong: isOn,
   refused: isOn,
-  slow: isOn,
-  cpu: isOn,
   json: isOn,
 };
 type Given = Values<typeof flags>;
@@ -28,21 +26,14 @@ await bench("npm run bench:grammar --", "FOLDER", flags, async (given, [folder])
   await main(folder!, given);
 });
 
-/** Microseconds: of the clock, or with --cpu of this thread, which does not count while others have the core. */
-function now({ cpu }: Given): number {
-  if (!cpu) return performance.now() * 1000;
-  const { user, system } = process.threadCpuUsage();
-  return user + system;
-}
+/** Microseconds. */
+const now = (): number => performance.now() * 1000;
 
 async function main(folder: string, given: Given): Promise<void> {
   const maskTimes: number[] = [];
   const compileTimes: number[] = [];
-  const slowest: { name: string; us: number; at: string }[] = [];
   const tokenizer = await tokenizerOf(given.vocab);
-  const trieStart = performance.now();
   const compiler = new GrammarCompiler(tokenizer);
-  const trieMs = performance.now() - trieStart;
   const bits = new Uint32Array(compiler.compile({ choices: ["a"] }).maskWords);
   compiler.compile({ schema: { type: "object" } });
 
@@ -50,12 +41,10 @@ async function main(folder: string, given: Given): Promise<void> {
   const reasons = new Map<string, number>();
   for (const { name, schema, tests } of cases(folder, given)) {
     let grammar: Grammar;
-    const start = now(given);
+    const start = now();
     try {
       grammar = compiler.compile({ schema });
-      compileTimes.push(now(given) - start);
-      if (given.slow && now(given) - start > 30000)
-        slowest.push({ name, us: Math.round(now(given) - start), at: "compile" });
+      compileTimes.push(now() - start);
     } catch (error) {
       if (!(error instanceof GrammarError)) throw new Error(name, { cause: error });
       // Nothing can be generated from a schema that nothing matches, so that an error is the right answer.
@@ -99,29 +88,23 @@ async function main(folder: string, given: Given): Promise<void> {
     schemas: count,
     maskUs: summary(maskTimes),
     compileUs: summary(compileTimes),
-    trieMs: Math.round(trieMs),
   };
   if (given.json) console.log(JSON.stringify(report));
   else {
     console.table({ schemas: count });
     console.table({ "mask (us)": report.maskUs, "compile (us)": report.compileUs });
-    console.log(`trie of ${tokenizer.vocabSize} tokens: ${report.trieMs} ms`);
     const top = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 30);
     for (const [reason, times] of top) console.log(`${String(times).padStart(5)}  ${reason}`);
-    if (given.slow)
-      for (const one of slowest.sort((a, b) => b.us - a.us).slice(0, 40)) console.log(one);
   }
 
   function takes(grammar: Grammar, data: unknown, name: string): boolean {
     const state = grammar.start();
     for (const token of tokenizer.encode(dump(data), { addSpecial: false, parseSpecial: false })) {
-      const start = now(given);
+      const start = now();
       state.mask(bits);
       const isAllowed = ((bits[token >> 5]! >>> (token & 31)) & 1) === 1;
       const isTaken = isAllowed && state.accept(token);
-      const us = now(given) - start;
-      maskTimes.push(us);
-      if (us > 3000) slowest.push({ name, us: Math.round(us), at: tokenizer.tokenText(token) });
+      maskTimes.push(now() - start);
       if (isTaken) continue;
       if (state.accept(token))
         throw new Error(`${name}: the mask forbids token ${token}, accept takes it`);

@@ -3,13 +3,15 @@
 
 import { readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
+import { createRequire } from "node:module";
 import { loadavg, tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { renderTable } from "../apps/cli/bench/render.ts";
 import { writeModel } from "../scripts/make-model.ts";
 import { syntheticModel } from "../scripts/synthetic-model.ts";
-import { LanternError, UsageError } from "../src/base/errors.ts";
+import { LanternError, SourceError, UsageError } from "../src/base/errors.ts";
 import type { GenerateOptions, GenerationResult, Model } from "../src/index.ts";
 import { Random } from "../test/support/random.ts";
 
@@ -19,8 +21,8 @@ export interface Flag<T> {
   /** What stands for its value in the usage; undefined: it has none. */
   readonly shown: string | undefined;
   readonly usual: T;
-  /** From all its values: the last one counts, except in lists of values. */
-  parse(values: readonly string[]): T;
+  /** From its last value. */
+  parse(text: string): T;
 }
 
 interface MakeFlag<T> {
@@ -31,7 +33,7 @@ interface MakeFlag<T> {
 function flagOf<T>(shown: string, parse: (text: string) => T): MakeFlag<T> {
   const make = (usual: T, short?: string): Flag<T> => ({
     ...{ shown, usual, short },
-    parse: (values) => parse(values.at(-1)!),
+    parse,
   });
   return make as MakeFlag<T>;
 }
@@ -58,7 +60,6 @@ function numberOf(text: string): number {
 export const count: MakeFlag<number> = flagOf("N", wholeFrom(1));
 export const counts: MakeFlag<number[]> = flagOf("N,...", listOf(wholeFrom(1)));
 export const whole: MakeFlag<number> = flagOf("N", wholeFrom(0));
-export const wholes: MakeFlag<number[]> = flagOf("N,...", listOf(wholeFrom(0)));
 export const number: MakeFlag<number> = flagOf("X", numberOf);
 export const text: MakeFlag<string> = flagOf("TEXT", (value) => value);
 export const texts: MakeFlag<string[]> = flagOf(
@@ -74,15 +75,6 @@ export function choice<T extends string>(usual: T, words: readonly T[]): Flag<T>
     if (found !== undefined) return found;
     throw new UsageError(`got "${value}", expected ${words.join(", ")}`);
   })(usual);
-}
-
-/** A flag that may be given several times. */
-export function several<T>(
-  shown: string,
-  usual: readonly T[],
-  parse: (text: string) => T,
-): Flag<readonly T[]> {
-  return { shown, usual, parse: (values) => values.map(parse) };
 }
 
 type Flags = Readonly<Record<string, Flag<unknown>>>;
@@ -155,7 +147,7 @@ function parseOrSay(
 
 function parseValue(name: string, flag: Flag<unknown>, values: readonly string[]): unknown {
   try {
-    return flag.parse(values);
+    return flag.parse(values.at(-1)!);
   } catch (error) {
     throw new UsageError(`--${name}: ${(error as Error).message}`);
   }
@@ -190,7 +182,7 @@ export function load(): number {
 }
 
 /** CPU time of all threads of this process, in ms. */
-export function cpuMs(): number {
+function cpuMs(): number {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1000;
 }
@@ -209,10 +201,12 @@ export async function timed<T>(work: () => Promise<T> | T): Promise<Timed<T>> {
 }
 
 /** Greedy text to the last token that was asked for, without drafts: speeds say nothing of the text. */
-export const plain = { temperature: 0, ignoreEos: true, speculate: false } as const;
+const plain = { temperature: 0, ignoreEos: true, speculate: false } as const;
 
 /** Speeds in tokens per second. */
 export interface Answer extends GenerationResult, Pick<Timed<unknown>, "ms" | "cpuMs"> {
+  /** Of each token and of those listed beside it, where that was asked for. */
+  readonly logprobs: readonly number[];
   readonly promptPerSecond: number;
   readonly generatedPerSecond: number;
 }
@@ -222,11 +216,19 @@ export async function answer(
   prompt: string | readonly number[],
   options: GenerateOptions,
 ): Promise<Answer> {
-  const ask = () => model.generate(prompt, { ...plain, ...options }).result;
-  const { result, ms, cpuMs } = await timed(ask);
+  const logprobs: number[] = [];
+  const { result, ms, cpuMs } = await timed(async () => {
+    const generation = model.generate(prompt, { ...plain, ...options });
+    if (options.logprobs !== undefined) {
+      for await (const { logprob = 0, top = [] } of generation.tokens()) {
+        logprobs.push(logprob, ...top.map((other) => other.logprob));
+      }
+    }
+    return await generation.result;
+  });
   const { promptTokens, promptMs, generatedTokens, generatedMs } = result.timings;
   return {
-    ...{ ...result, ms, cpuMs },
+    ...{ ...result, logprobs, ms, cpuMs },
     promptPerSecond: (1000 * promptTokens) / promptMs,
     // The first token comes from the prompt's logits.
     generatedPerSecond: (1000 * (generatedTokens - 1)) / generatedMs,
@@ -266,10 +268,6 @@ export function firstDifference(ids: readonly number[], others: readonly number[
   return ids.findIndex((id, at) => id !== others[at]);
 }
 
-export function rounded(value: number, digits = 1): number {
-  return Number(value.toFixed(digits));
-}
-
 export function sum(values: readonly number[]): number {
   return values.reduce((all, value) => all + value, 0);
 }
@@ -283,4 +281,22 @@ export function printTable(
   const right = header.map((_, column) => column).slice(texts);
   const cells = rows.map((row) => row.map(String));
   process.stdout.write(renderTable({ header, rows: cells, right }, true));
+}
+
+/**
+ * The path of a module of another engine's package, beside the project or in the folder that LANTERN_PEERS names; a SourceError that says
+ * how to install it where it is in neither. They are no dependencies of the project: their binaries weigh hundreds of megabytes.
+ */
+export function locatePeer(module: string, installed: string): string {
+  for (const folder of [fileURLToPath(new URL("..", import.meta.url)), process.env.LANTERN_PEERS]) {
+    if (!folder) continue;
+    try {
+      return createRequire(join(resolve(folder), "package.json")).resolve(module);
+    } catch {
+      // Not in this one.
+    }
+  }
+  throw new SourceError(
+    `bench: ${installed} is neither installed in the project nor in the folder of LANTERN_PEERS. Install it anywhere: npm i --prefix DIR ${installed}, then start this again with LANTERN_PEERS=DIR`,
+  );
 }

@@ -5,20 +5,15 @@ import { workerData } from "node:worker_threads";
 import type { Backend, BestLogits } from "../src/backends/backend.ts";
 import { registerBackend } from "../src/backends/table.ts";
 import { selectBestOfAll } from "../src/base/select-best.ts";
-import { KV_BLOCK_TOKENS } from "../src/graph/batch.ts";
 import type { Plan } from "../src/graph/plan.ts";
 
 export interface HostEngineData {
   /** What a batch takes, and each of its tokens, in ms. */
   readonly batchMs: number;
   readonly tokenMs: number;
-  /** Whether a device computes, while this thread does other work. */
-  readonly isApart: boolean;
-  /** What a larger KV cache takes for each of its tokens, in ms; 0: it never grows. */
-  readonly growTokenMs: number;
   /**
    * Written after each batch: batches, batches of single tokens only, sequences of these, CPU time of the thread in ms; batches with tokens of
-   * prompts that follow another such batch, and ms between these; how often the KV cache has grown, and ms that took.
+   * prompts that follow another such batch, and ms between these.
    */
   readonly numbers: Float64Array;
 }
@@ -28,12 +23,7 @@ const ROWS = 64;
 /** As many as a GPU finds. */
 const BEST = 64;
 
-/** Pieces in which a cache is made: batches are submitted in between. */
-const GROW_PIECES = 16;
-
-const { batchMs, tokenMs, isApart, growTokenMs, numbers } = workerData as HostEngineData;
-
-const never = new Int32Array(new SharedArrayBuffer(4));
+const { batchMs, tokenMs, numbers } = workerData as HostEngineData;
 
 /** Numbers about as far apart as real logits: sums of uniform ones, of a generator with a fixed seed. */
 function logitRows(vocab: number): Float32Array[] {
@@ -45,18 +35,6 @@ function logitRows(vocab: number): Float32Array[] {
   return Array.from({ length: ROWS }, () =>
     Float32Array.from({ length: vocab }, () => 5 * (next() + next() + next() + next() - 2)),
   );
-}
-
-/** As a driver does it: this thread waits for each piece. */
-async function grow([blocks = 0]: readonly number[], pause?: () => Promise<void>): Promise<void> {
-  const ms = blocks * KV_BLOCK_TOKENS * growTokenMs;
-  for (let piece = 0; piece < GROW_PIECES; piece++) {
-    await pause?.();
-    Atomics.wait(never, 0, 0, ms / GROW_PIECES);
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-  numbers[6]!++;
-  numbers[7]! += ms;
 }
 
 function idleBackend(): Backend {
@@ -83,9 +61,9 @@ function idleBackend(): Backend {
       });
     },
     upload: async () => {},
-    computesApart: isApart,
+    computesApart: true,
     // As on a GPU, where nothing is drafted by default.
-    ...(isApart && { sameBitsTokens: 1 }),
+    sameBitsTokens: 1,
     run: async (batch, options) => {
       turn++;
       numbers[0]!++;
@@ -105,17 +83,16 @@ function idleBackend(): Backend {
       promptEnded = isPrompt ? performance.now() : undefined;
     },
     read: (_, row, target) => target.set(rows[(turn + row) % ROWS]!),
-    mostBest: isApart ? BEST : 0,
+    mostBest: BEST,
     readBest: (row, { ids, logits }) => {
       const { ids: found, logits: values } = bests[(turn + row) % ROWS]!;
       for (let i = 0; i < ids.length; i++) {
         ids[i] = found[i]!;
         logits[i] = values[i]!;
       }
-      return isApart;
+      return true;
     },
     copyKvBlock: () => {},
-    ...(growTokenMs > 0 && { growKv: grow }),
     memory: () => nothing,
     explain: () => [],
     dispose: () => {},

@@ -1,10 +1,7 @@
-// Users of bench/host.ts, in a process of their own: all ask at the same moment, and count the bytes and events that come back.
-//
-//   node bench/host-users.ts URL '{"users": 32, "rounds": 2, "promptTokens": 128, "seed": 1, "fields": {...}}'
-//
-// Prints a line of JSON: tokens, ms, first tokens.
+// Users of bench/host.ts, on a thread of their own: all ask at the same moment, and count the events that come back.
 
 import { Agent, request } from "node:http";
+import { parentPort, workerData } from "node:worker_threads";
 
 export interface UsersPlan {
   readonly users: number;
@@ -24,8 +21,7 @@ export interface UsersSeen {
 }
 
 const agent = new Agent({ keepAlive: true, maxSockets: 1024 });
-const [url, text] = process.argv.slice(2) as [string, string];
-const plan = JSON.parse(text) as UsersPlan;
+const { url, plan } = workerData as { url: string; plan: UsersPlan };
 
 let { seed } = plan;
 function promptOf(count: number): number[] {
@@ -71,4 +67,4 @@ for (let round = 0; round < plan.rounds; round++) {
   seen.ms += performance.now() - started;
 }
 agent.destroy();
-process.stdout.write(`${JSON.stringify(seen)}\n`);
+parentPort!.postMessage(seen);

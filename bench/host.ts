@@ -1,14 +1,11 @@
-// What the host does for each token of many users, without a model: a server whose backend computes nothing, and users in another
-// process. Shows the CPU time of the server's thread and of the engine's for a step, in which every user gets a token.
+// What the host does for each token of many users, without a model: a server whose backend computes nothing, and users on another
+// thread. Shows the CPU time of the server's thread and of the engine's for a step, in which every user gets a token.
 //
 //   npm run bench:host -- [--users 32] [--answer 64] [--prompt 128] [--rounds 3] [--batch-ms 0] [--token-ms 0] [--sampled]
-//                       [--processor] [--context 224] [--grow-token-ms 0]
 //
 // --batch-ms and --token-ms: what a batch takes, and each token in it, as on a GPU. --sampled: temperature 0.8, top-k 40, top-p
-// 0.95, min-p 0.05 instead of greedy. --processor: as if this thread computed. --context: of each user.
-// --grow-token-ms: what a larger KV cache takes for each of its tokens; an H200 takes 0.007 ms with a 7B. `node --cpu-prof bench/host.ts` writes a profile of each thread.
+// 0.95, min-p 0.05 instead of greedy. `node --cpu-prof bench/host.ts` writes a profile of each thread.
 
-import { spawn } from "node:child_process";
 import { Worker } from "node:worker_threads";
 import { startServer } from "../apps/server/serve.ts";
 import { quantile } from "../src/base/measure.ts";
@@ -21,7 +18,7 @@ import type { HostEngineData } from "./host-engine.ts";
 import type { UsersPlan, UsersSeen } from "./host-users.ts";
 
 /** See HostEngineData. */
-const HOST_NUMBERS = 8;
+const HOST_NUMBERS = 6;
 
 const flags = {
   users: count(32),
@@ -31,22 +28,14 @@ const flags = {
   batchMs: number(0),
   tokenMs: number(0),
   sampled: isOn,
-  processor: isOn,
-  context: count(),
-  growTokenMs: number(0),
 };
 type Given = Values<typeof flags>;
 
 const numbers = new Float64Array(new SharedArrayBuffer(8 * HOST_NUMBERS));
 
 function startIdle(given: Given): EngineThread {
-  const workerData: HostEngineData = {
-    batchMs: given.batchMs,
-    tokenMs: given.tokenMs,
-    isApart: !given.processor,
-    growTokenMs: given.growTokenMs,
-    numbers,
-  };
+  const { batchMs, tokenMs } = given;
+  const workerData: HostEngineData = { batchMs, tokenMs, numbers };
   const worker = new Worker(new URL("./host-engine.ts", import.meta.url), { workerData });
   return {
     post: (message, transfer) => worker.postMessage(message, transfer ?? []),
@@ -62,17 +51,9 @@ function startIdle(given: Given): EngineThread {
 }
 
 async function askAll(url: string, plan: UsersPlan): Promise<UsersSeen> {
-  const file = new URL("./host-users.ts", import.meta.url).pathname;
-  const child = spawn(process.execPath, [file, url, JSON.stringify(plan)], {
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  let text = "";
-  child.stdout.on("data", (piece: Buffer) => {
-    text += piece.toString();
-  });
-  const code = await new Promise((resolve) => child.once("exit", resolve));
-  if (code !== 0) throw new Error(`the users ended with exit code ${code}`);
-  return JSON.parse(text) as UsersSeen;
+  const workerData = { url, plan };
+  const worker = new Worker(new URL("./host-users.ts", import.meta.url), { workerData });
+  return await new Promise((resolve, reject) => worker.on("message", resolve).on("error", reject));
 }
 
 /** CPU time of this thread in ms. */
@@ -89,7 +70,7 @@ async function main(path: string, given: Given): Promise<void> {
   const { users, answer, prompt, rounds } = given;
   const request: OpenRequest = {
     spec: { kind: "path", path },
-    contextSize: given.context ?? Math.ceil((prompt + answer + 32) / 32) * 32,
+    contextSize: Math.ceil((prompt + answer + 32) / 32) * 32,
     kvType: "f16",
     threads: 1,
     level: undefined,
@@ -124,7 +105,7 @@ async function main(path: string, given: Given): Promise<void> {
   const [after, ownAfter] = [[...numbers], ownMs()];
   const counts = after.map((value, i) => value - before[i]!);
   const [batches, steps, sequences, engineMs] = counts as [number, number, number, number];
-  const [between, betweenMs, grown, grownMs] = counts.slice(4) as [number, number, number, number];
+  const [between, betweenMs] = counts.slice(4) as [number, number];
   await server.stop();
   await model.dispose();
   const lasts = Array.from({ length: rounds }, (_, round) =>
@@ -138,7 +119,6 @@ async function main(path: string, given: Given): Promise<void> {
       `tokens/s of all: ${((seen.tokens * 1000) / seen.ms).toFixed(0)}, a step of all users: ${perStep(seen.ms)} ms`,
       `CPU time of a step: engine's thread ${perStep(engineMs)} ms, server's thread ${perStep(ownAfter - own)} ms`,
       `between batches of prompts: ${(betweenMs / between).toFixed(2)} ms`,
-      ...(grown > 0 ? [`the KV cache grew ${grown} times, for ${grownMs.toFixed(0)} ms`] : []),
       `first token: median ${quantile(seen.firsts, 0.5).toFixed(0)}, p99 ${quantile(seen.firsts, 0.99).toFixed(0)} ms, of each round ${lasts.join(", ")}`,
       "",
     ].join("\n"),

@@ -1,27 +1,22 @@
-// llama.cpp as a contestant, through the npm package node-llama-cpp (peer.ts says where it is looked for).
+// llama.cpp as a contestant, through the npm package node-llama-cpp (locatePeer() says where it is looked for).
 //
 // The types below are the part of its interface that is used here, so that this compiles without it.
 
 import { pathToFileURL } from "node:url";
 import type { Contestant } from "../apps/cli/bench/measure.ts";
-import { locatePeer } from "./peer.ts";
+import { locatePeer } from "./harness.ts";
 
-/** What proposes tokens to a sequence. */
-type TokenPredictor = object;
-
-export interface LlamaSequence {
-  /** Tokens that were proposed, by whether they were right. */
-  readonly tokenPredictions: { readonly validated: number; readonly refuted: number };
+interface LlamaSequence {
   clearHistory(): Promise<void>;
   evaluateWithoutGeneratingNewTokens(tokens: number[]): Promise<void>;
   evaluate(
     tokens: number[],
-    options: { temperature: number; yieldEogToken: boolean; grammarEvaluationState?: object },
+    options: { temperature: number; yieldEogToken: boolean },
   ): AsyncGenerator<number, void, undefined>;
 }
 
 interface LlamaContext {
-  getSequence(options?: { tokenPredictor: TokenPredictor }): LlamaSequence;
+  getSequence(): LlamaSequence;
   dispose(): Promise<void>;
 }
 
@@ -30,20 +25,15 @@ interface LlamaEmbeddingContext {
   dispose(): Promise<void>;
 }
 
+interface LlamaSizes {
+  readonly contextSize: number;
+  readonly batchSize: number;
+  readonly threads: number;
+}
+
 interface LlamaModel {
-  /** `special`: control tokens are read as such. */
-  tokenize(text: string, special?: boolean): number[];
-  createEmbeddingContext(options: {
-    contextSize: number;
-    batchSize: number;
-    threads: number;
-  }): Promise<LlamaEmbeddingContext>;
-  createContext(options: {
-    contextSize: number;
-    batchSize: number;
-    threads: number;
-    sequences?: number;
-  }): Promise<LlamaContext>;
+  createEmbeddingContext(sizes: LlamaSizes): Promise<LlamaEmbeddingContext>;
+  createContext(sizes: LlamaSizes): Promise<LlamaContext>;
   dispose(): Promise<void>;
 }
 
@@ -51,19 +41,9 @@ export interface Llama {
   /** "b5000" or the like. */
   readonly llamaCppRelease: { repo: string; release: string };
   loadModel(options: { modelPath: string }): Promise<LlamaModel>;
-  createGrammar(options: { grammar: string }): Promise<object>;
 }
 
 interface LlamaPackage {
-  readonly InputLookupTokenPredictor: new () => TokenPredictor & {
-    /** It looks only there. */
-    updateInputTokens(tokens: readonly number[]): void;
-  };
-  readonly DraftSequenceTokenPredictor: new (draft: LlamaSequence) => TokenPredictor;
-  readonly LlamaGrammarEvaluationState: new (options: {
-    model: LlamaModel;
-    grammar: object;
-  }) => object;
   getLlama(options: {
     gpu: false;
     build: "never";
@@ -75,15 +55,11 @@ interface LlamaPackage {
 
 /** The library, without a GPU; a SourceError that says how to install it where it is not there. */
 export async function loadLlama(): Promise<Llama> {
-  const { getLlama } = await loadPackage();
+  const path = locatePeer("node-llama-cpp", "node-llama-cpp@3.22.1");
+  const { getLlama } = (await import(pathToFileURL(path).href)) as LlamaPackage;
   // maxThreads 0: a context takes exactly the threads that it was told to.
   const quiet = { logLevel: "error", progressLogs: false } as const;
   return await getLlama({ gpu: false, build: "never", maxThreads: 0, ...quiet });
-}
-
-export async function loadPackage(): Promise<LlamaPackage> {
-  const path = locatePeer("node-llama-cpp", "node-llama-cpp@3.22.1");
-  return (await import(pathToFileURL(path).href)) as LlamaPackage;
 }
 
 /** Ends what has been opened, the last first. */
@@ -95,26 +71,22 @@ function disposing(...opened: readonly { dispose(): Promise<void> }[]): AsyncDis
   };
 }
 
-/** A model with one context: F16 KV cache, flash attention as llama.cpp decides, the prompt in one batch. */
-async function openSequence(llama: Llama, path: string, threads: number, contextSize: number) {
-  const model = await llama.loadModel({ modelPath: path });
-  const context = await model.createContext({ contextSize, batchSize: contextSize, threads });
-  return { model, sequence: context.getSequence(), ...disposing(model, context) };
-}
-
 function rate(count: number, startedMs: number): number {
   return (count * 1000) / (performance.now() - startedMs);
 }
 
+/** A model with one context: F16 KV cache, flash attention as llama.cpp decides, the prompt in one batch. */
 export async function llamaContestant(
   llama: Llama,
   path: string,
   threads: number,
   contextSize: number,
 ): Promise<Contestant & AsyncDisposable> {
-  const { sequence, ...opened } = await openSequence(llama, path, threads, contextSize);
+  const model = await llama.loadModel({ modelPath: path });
+  const context = await model.createContext({ contextSize, batchSize: contextSize, threads });
+  const sequence = context.getSequence();
   return {
-    ...opened,
+    ...disposing(model, context),
     async prompt(tokens) {
       await sequence.clearHistory();
       const started = performance.now();
@@ -153,97 +125,6 @@ export async function llamaEmbedder(
     ...disposing(model, context),
     async embed(texts) {
       for (const tokens of texts) await context.getEmbeddingFor([...tokens]);
-    },
-  };
-}
-
-/** Generates with or without a grammar. Its package applies a grammar to the whole vocabulary before each choice. */
-export interface LlamaGenerator extends AsyncDisposable {
-  /** Greedy; tokens per second. `grammar`: GBNF; undefined: free text. */
-  generate(prompt: string, count: number, grammar: string | undefined): Promise<number>;
-}
-
-export async function llamaWithGrammar(
-  llama: Llama,
-  path: string,
-  threads: number,
-  contextSize: number,
-): Promise<LlamaGenerator> {
-  const { LlamaGrammarEvaluationState: State } = await loadPackage();
-  const { model, sequence, ...opened } = await openSequence(llama, path, threads, contextSize);
-  return {
-    ...opened,
-    async generate(prompt, count, grammar) {
-      await sequence.clearHistory();
-      const compiled = grammar && (await llama.createGrammar({ grammar }));
-      const tokens = sequence.evaluate(model.tokenize(prompt), {
-        temperature: 0,
-        yieldEogToken: true,
-        ...(compiled && { grammarEvaluationState: new State({ model, grammar: compiled }) }),
-      });
-      await tokens.next();
-      const started = performance.now();
-      for (let i = 1; i < count; i++) {
-        if ((await tokens.next()).done) throw new Error(`llama.cpp: only ${i} tokens`);
-      }
-      const speed = rate(count - 1, started);
-      await tokens.return();
-      return speed;
-    },
-  };
-}
-
-/** Grammars of JSON schemas over the vocabulary of a file. */
-export interface LlamaGrammars {
-  /** Rejects where the schema is refused. Returns what begins a text. */
-  compile(schema: unknown): Promise<() => LlamaGrammarState>;
-}
-
-interface LlamaGrammarState {
-  allows(token: number): boolean;
-  accept(token: number): void;
-  /** Whether the text may end here. */
-  readonly isComplete: boolean;
-}
-
-/** Internal parts of the package: it shows no mask otherwise. */
-interface LlamaInternals {
-  readonly _bindings: {
-    readonly AddonSampler: {
-      acceptGrammarEvaluationStateToken(state: object, token: number): void;
-      canBeNextTokenForGrammarEvaluationState(state: object, token: number): boolean;
-    };
-  };
-  createGrammarForJsonSchema(schema: unknown): Promise<object>;
-}
-
-/** `vocab`: a GGUF file that may have no weights. */
-export async function llamaGrammars(vocab: string): Promise<LlamaGrammars> {
-  const { LlamaGrammarEvaluationState: State } = await loadPackage();
-  const llama = await loadLlama();
-  const { _bindings: bindings } = llama as unknown as LlamaInternals;
-  const { AddonSampler: sampler } = bindings;
-  const options = { modelPath: vocab, vocabOnly: true };
-  const model = await llama.loadModel(options);
-  const { eos, eot } = (model as unknown as { tokens: Record<"eos" | "eot", number | null> })
-    .tokens;
-  const ends = [eos, eot].filter((token) => token !== null);
-  return {
-    async compile(schema) {
-      const internals = llama as unknown as LlamaInternals;
-      const grammar = await internals.createGrammarForJsonSchema(schema);
-      return () => {
-        const { _state: state } = new State({ model, grammar }) as { _state: object };
-        const allows = (token: number) =>
-          sampler.canBeNextTokenForGrammarEvaluationState(state, token);
-        return {
-          allows,
-          accept: (token) => sampler.acceptGrammarEvaluationStateToken(state, token),
-          get isComplete() {
-            return ends.some(allows);
-          },
-        };
-      };
     },
   };
 }

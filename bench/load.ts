@@ -1,6 +1,6 @@
 // How long a model takes to load, beside reading its file: each measured in processes of their own, in turns.
 //
-//   npm run bench:load -- MODEL.gguf ... [-t 2] [-r 5] [--cold] [--json]
+//   npm run bench:load -- MODEL.gguf ... [-t 2] [-r 5] [--cold]
 //
 //   open   open(), from the call until the model can be used
 //   read   the file is read into memory as large as the file, with as many reads at a time as there are threads, and nothing
@@ -18,7 +18,7 @@ import { availableParallelism, tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { measure, median, medianRatio } from "../src/base/measure.ts";
 import { open } from "../src/index.ts";
-import { bench, count, isOn, load, rounded, text, timed, type Values } from "./harness.ts";
+import { bench, count, isOn, load, text, timed, type Values } from "./harness.ts";
 
 const BUFFER_BYTES = 4 << 20;
 
@@ -26,7 +26,6 @@ const flags = {
   threads: count(availableParallelism(), "t"),
   rounds: count(5, "r"),
   cold: isOn,
-  json: isOn,
   /** Started by this program itself. */
   child: text(),
 };
@@ -120,7 +119,7 @@ async function child(kind: string, path: string, threads: number): Promise<void>
 }
 
 async function compare(path: string, given: Values<typeof flags>): Promise<void> {
-  const { threads, rounds, cold, json } = given;
+  const { threads, rounds, cold } = given;
   const loads: number[] = [];
   runOnce("open", path, threads, false); // fills the compile cache
   const { samples } = await measure({
@@ -131,25 +130,12 @@ async function compare(path: string, given: Values<typeof flags>): Promise<void>
   });
   const [opened, read, pass] = samples as [Run[], Run[], Run[]];
   const msOf = (runs: readonly Run[]) => runs.map(({ ms }) => ms);
-  const middle = (numbers: readonly number[]) => Math.round(median(numbers));
-  const facts = {
-    model: basename(path),
-    bytes: read[0]!.bytes,
-    ...{ threads, cold, rounds },
-    load_average: [Math.min(...loads), Math.max(...loads)],
-    open_ms: middle(msOf(opened)),
-    read_ms: middle(msOf(read)),
-    pass_ms: middle(msOf(pass)),
-    open_cpu_ms: middle(opened.map(({ cpuMs }) => cpuMs)),
-    read_cpu_ms: middle(read.map(({ cpuMs }) => cpuMs)),
-    ratio: rounded(medianRatio(msOf(opened), msOf(read)), 2),
-  };
-  if (json) return console.log(JSON.stringify(facts));
-  const s = (ms: number): string => `${(ms / 1000).toFixed(2)} s`;
-  const [least, most] = facts.load_average.map((one) => one.toFixed(1));
+  const seconds = (times: readonly number[]) => `${(median(times) / 1000).toFixed(2)} s`;
+  const cpu = (runs: readonly Run[]) => `CPU ${seconds(runs.map(({ cpuMs }) => cpuMs))}`;
+  const [least, most] = [Math.min(...loads), Math.max(...loads)].map((one) => one.toFixed(1));
   console.log(
-    `${facts.model}, ${(facts.bytes / 1e9).toFixed(2)} GB, ${threads} threads, ${cold ? "cold" : "in the page cache"}: ` +
-      `open ${s(facts.open_ms)} (CPU ${s(facts.open_cpu_ms)}), read ${s(facts.read_ms)} (CPU ${s(facts.read_cpu_ms)}), ` +
-      `pass ${s(facts.pass_ms)}; open/read ${facts.ratio.toFixed(2)}, medians of ${rounds}, load average ${least}-${most}`,
+    `${basename(path)}, ${(read[0]!.bytes / 1e9).toFixed(2)} GB, ${threads} threads, ${cold ? "cold" : "in the page cache"}: ` +
+      `open ${seconds(msOf(opened))} (${cpu(opened)}), read ${seconds(msOf(read))} (${cpu(read)}), pass ${seconds(msOf(pass))}; ` +
+      `open/read ${medianRatio(msOf(opened), msOf(read)).toFixed(2)}, medians of ${rounds}, load average ${least}-${most}`,
   );
 }

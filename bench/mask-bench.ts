@@ -7,7 +7,7 @@ import { median, quantile } from "../src/base/measure.ts";
 import { tokenizerFromMetadata } from "../src/tokenizers/from-metadata.ts";
 import type { Tokenizer } from "../src/tokenizers/tokenizer.ts";
 import { ggufMetadata } from "../test/tokenizers/support.ts";
-import { rounded, sum } from "./harness.ts";
+import { sum } from "./harness.ts";
 
 const shared =
   process.env.LANTERN_SHARED ?? fileURLToPath(new URL("../../shared", import.meta.url));
@@ -98,7 +98,7 @@ export function summary(times: readonly number[]): Record<string, number> {
   const all = { mean: sum(times) / times.length, p50: median(times), ...Object.fromEntries(found) };
   const numbers = Object.entries(all as Record<string, number>).map(([name, value]) => [
     name,
-    rounded(value || 0),
+    Number((value || 0).toFixed(1)),
   ]);
   return { count: times.length, ...Object.fromEntries(numbers) };
 }

@@ -8,9 +8,9 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { connect } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
-import { memoryMib, type Started, startLantern, stop } from "../test/cluster/processes.ts";
+import { memoryMib, startLantern, stop } from "../test/cluster/processes.ts";
 import { Random } from "../test/support/random.ts";
-import { bench, count, number, sum } from "./harness.ts";
+import { bench, count, number, sum, tokensOf } from "./harness.ts";
 
 interface Client {
   readonly url: string;
@@ -18,30 +18,27 @@ interface Client {
   readonly seed: number;
   readonly prompt: number;
   readonly tokens: number;
-  readonly signal?: AbortSignal;
 }
 
-async function post(url: string, body: object, signal?: AbortSignal): Promise<Response> {
-  const headers = { "content-type": "application/json" };
-  const init = { method: "POST", headers, body: JSON.stringify(body) };
-  return await fetch(url, { ...init, ...(signal && { signal }) });
-}
+const post = (url: string, body: object, more: RequestInit = {}): Promise<Response> =>
+  fetch(url, {
+    ...{ method: "POST", headers: { "content-type": "application/json" } },
+    ...{ body: JSON.stringify(body), ...more },
+  });
 
 /** One request, read to its end. */
-async function ask({ url, seed, prompt, tokens, signal }: Client): Promise<void> {
-  const random = new Random(seed);
-  const ids = [1, ...Array.from({ length: prompt - 1 }, () => 3 + random.below(200))];
-  const fields = { temperature: 0, ignore_eos: true, stream: true };
-  const body = { prompt: ids, n_predict: tokens, ...fields };
-  const response = await post(`${url}/completion`, body, signal);
+async function ask({ url, seed, prompt, tokens }: Client, more: RequestInit = {}): Promise<void> {
+  const fields = { temperature: 0, ignore_eos: true, stream: true, n_predict: tokens };
+  const body = { ...fields, prompt: [1, ...tokensOf(200, prompt - 1, seed)] };
+  const response = await post(`${url}/completion`, body, more);
   const text = await response.text();
   if (!response.ok) throw new Error(`${response.status} ${text}`);
 }
 
 /** Things that clients do, wrong ones included. */
 const actions: readonly ((client: Client) => Promise<unknown>)[] = [
-  ask,
-  (client) => ask({ ...client, signal: AbortSignal.timeout(new Random(client.seed).below(400)) }),
+  (client) => ask(client),
+  (client) => ask(client, { signal: AbortSignal.timeout(new Random(client.seed).below(400)) }),
   ({ url }) => fetch(`${url}/v1/chat/completions`, { method: "POST", body: "{not json" }),
   ({ url }) => post(`${url}/v1/completions`, { prompt: 7, max_tokens: -1 }),
   ({ url }) => fetch(`${url}/v1/nothing`),
@@ -67,12 +64,10 @@ const actions: readonly ((client: Client) => Promise<unknown>)[] = [
     }),
 ];
 
-/** More users than places: some of them wait, and some leave while they wait. */
-const soakPlaces = 8;
-const soakUsers = 12;
+/** More users than slots: some of them wait, and some leave while they wait. */
+const [slots, users] = [8, 12];
 /** How often the server's memory is looked at, and every how many times it is printed. */
-const SAMPLE_MS = 5000;
-const LINE_SAMPLES = 12;
+const [SAMPLE_MS, LINE_SAMPLES] = [5000, 12];
 
 const flags = { prompt: count(64), tokens: count(64), threads: count(), minutes: number(10) };
 await bench(
@@ -80,79 +75,74 @@ await bench(
   "MODEL",
   flags,
   async ({ minutes, threads, ...sizes }, [model]) => {
-    const places = ["--parallel", String(soakPlaces), "--queue", "64"];
+    const slotFlags = ["--parallel", String(slots), "--queue", "64", "--no-sessions", "--no-web"];
     const more = threads === undefined ? [] : ["-t", String(threads)];
-    const own = ["serve", "-m", model!, "--port", "0", "--no-sessions", "--no-web"];
-    const server = await startLantern([...own, ...places, ...more]);
+    const server = await startLantern([
+      "serve",
+      "-m",
+      model!,
+      "--port",
+      "0",
+      ...slotFlags,
+      ...more,
+    ]);
     const url = server.ready.url as string;
     let stderr = "";
     server.child.stderr!.on("data", (data: Buffer) => {
       stderr += String(data);
     });
     const started = performance.now();
-    const end = started + minutes * 60_000;
     const random = new Random(Date.now() % 1000);
     let asked = 0;
     const memory: number[] = [];
-    console.log(" minute  resident  threads  descriptors  mappings  requests");
-    const users = Array.from({ length: soakUsers }, async () => {
-      while (performance.now() < end) {
+    console.log("minute; resident MiB; threads, descriptors, mappings; requests");
+    const sampling = setInterval(() => {
+      memory.push(memoryMib(server) ?? Number.NaN);
+      if (memory.length % LINE_SAMPLES > 0) return;
+      const minute = ((performance.now() - started) / 60_000).toFixed(1);
+      console.log([minute, memory.at(-1)!.toFixed(0), heldBy(server.child.pid!), asked].join("; "));
+    }, SAMPLE_MS);
+    const user = async (): Promise<void> => {
+      while (performance.now() < started + minutes * 60_000) {
         const client = { url, seed: ++asked, ...sizes };
         await random
           .pick(actions)(client)
           .catch(() => {}); // cancelled, refused
       }
-    });
-    const sampling = setInterval(() => {
-      memory.push(memoryMib(server) ?? Number.NaN);
-      if (memory.length % LINE_SAMPLES === 0) console.log(soakLine(server, started, asked));
-    }, SAMPLE_MS);
-    await Promise.all(users);
+    };
+    await Promise.all(Array.from({ length: users }, user));
     clearInterval(sampling);
     await pause(1000);
     const metrics = await (await fetch(`${url}/metrics`)).text();
     const gauge = (name: string) => Number(new RegExp(`^${name} (\\d+)`, "m").exec(metrics)?.[1]);
     const [running, waiting] = [gauge("lantern_running"), gauge("lantern_waiting")];
-    // No place is stuck: all of them can be had at once.
-    const last = Array.from({ length: soakPlaces }, (_, i) =>
-      ask({ url, seed: 1e6 + i, ...sizes }),
-    );
-    const answered = (await Promise.allSettled(last)).filter(
-      ({ status }) => status === "fulfilled",
-    );
+    // No slot is stuck: all of them can be had at once.
+    const last = Array.from({ length: slots }, (_, i) => ask({ url, seed: 1e6 + i, ...sizes }));
+    const answers = await Promise.allSettled(last);
+    const answered = answers.filter(({ status }) => status === "fulfilled").length;
     const quarter = Math.max(1, memory.length >> 2);
-    const mean = (list: number[]) => (sum(list) / list.length).toFixed(0);
+    const mean = (list: readonly number[]) => (sum(list) / list.length).toFixed(0);
     console.log(
-      `${asked} requests in ${minutes} minutes; ${running} still running, ${waiting} waiting; then ${answered.length} of ${soakPlaces} were answered at once`,
+      `${asked} requests in ${minutes} minutes; ${running} still running, ${waiting} waiting; then ${answered} of ${slots} were answered at once`,
     );
     console.log(
       `resident memory: ${mean(memory.slice(quarter, 2 * quarter))} MiB in the second quarter, ${mean(memory.slice(-quarter))} MiB in the last`,
     );
     const code = await stop(server, "SIGINT");
-    console.log(`stopped with exit code ${String(code)}`);
     const complaints = stderr.match(/unhandled|rejection|TypeError|RangeError/gi) ?? [];
+    console.log(`stopped with exit code ${String(code)}`);
     console.log(complaints.length === 0 ? "no unhandled error" : stderr);
     const isClean = running + waiting + complaints.length === 0 && code === 0;
-    if (!isClean || answered.length < soakPlaces) process.exitCode = 1;
+    if (!isClean || answered < slots) process.exitCode = 1;
   },
 );
 
-/** A line of the table: what the server holds now. */
-function soakLine(server: Started, started: number, asked: number): string {
-  const { pid } = server.child;
-  const minute = ((performance.now() - started) / 60_000).toFixed(1);
-  const counts = ["task", "fd"].map((kind) => countOf(() => readdirSync(`/proc/${pid}/${kind}`)));
-  const mappings = countOf(() => readFileSync(`/proc/${pid}/maps`, "utf8").split("\n"));
-  const cells = [minute, `${memoryMib(server)?.toFixed(0)} MiB`, ...counts, mappings, asked];
-  const widths = [7, 10, 9, 13, 10, 10];
-  return cells.map((cell, i) => String(cell).padStart(widths[i]!)).join("");
-}
-
-/** Linux only: elsewhere NaN. */
-function countOf(list: () => readonly string[]): number {
+/** What a process holds; "?" where the system does not say. */
+function heldBy(pid: number): string {
   try {
-    return list().length;
+    const counts = ["task", "fd"].map((kind) => readdirSync(`/proc/${pid}/${kind}`).length);
+    return [...counts, readFileSync(`/proc/${pid}/maps`, "utf8").split("\n").length].join(", ");
   } catch {
-    return Number.NaN;
+    return "?";
   }
 }

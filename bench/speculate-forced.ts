@@ -2,9 +2,6 @@
 // real costs, but no acceptance. The drafter knows the text from a run without speculation; it lets the draft model draft, so that its
 // time is spent, and then proposes the true token with that probability, or a wrong one.
 //
-// Or it proposes what the draft model drafts, whether or not that pays ("own"): the prediction then adds up what each batch and draft
-// saved, by their measured times.
-//
 // Measured and predicted by depth. The prediction has the tokens of an average round, about 1 + a + ... + a^d of them, in the time of
 // a batch of d + 1 tokens, by the median of what such batches took, and of d drafts, by their mean. The tokens are those of the runs themselves: in
 // a few hundred rounds, chance alone would differ by some percent from the formula.
@@ -24,7 +21,6 @@ import { currentPlatform } from "../src/platform/current.ts";
 import { Random } from "../test/support/random.ts";
 import { load as loadAverage, sum } from "./harness.ts";
 import type { Line } from "./speculate.ts";
-import { cases } from "./speculate-cases.ts";
 
 export interface ForcedRequest {
   readonly path: string;
@@ -33,8 +29,7 @@ export interface ForcedRequest {
   readonly draftThreads: number | undefined;
   readonly tokens: number;
   readonly rounds: number;
-  /** undefined: that of the draft model itself. */
-  readonly acceptance: number | undefined;
+  readonly acceptance: number;
   readonly depths: readonly number[];
   /** Of both models; undefined: the processor. */
   readonly backend: string | undefined;
@@ -50,15 +45,10 @@ async function load(
 ): Promise<Engine> {
   const platform = await currentPlatform();
   const file = await openModelFile(await platform.openModelSource(platform.describeSource(path)));
-  const { readAt } = platform;
   const request = {
     ...(await chooseOptLevel({ level: undefined }, platform)),
     threads,
     startThread: () => platform.startThread("compute"),
-    files: readAt && {
-      readAt,
-      partsOf: (tensor: string) => file.filePartsOf(file.tensors.get(tensor)!),
-    },
   };
   const choice = { backend: backendName, gpuLayers: backendName === undefined ? 0 : undefined };
   const { backend } = await chooseBackend(choice, request, platform);
@@ -136,27 +126,22 @@ export async function forcedLines(
   const model = new DraftModel(target, small, { endsEarly: false });
   const { yieldThread, now } = await currentPlatform();
   const control: RunControl = { aborted: false, yieldThread, now };
-  const isOwn = acceptance === undefined;
-  const told = cases.find(({ name }) => name === "prose")!.prompt;
-  const prompt = isOwn
-    ? target.tokenizer.encode(told, { addSpecial: true })
-    : Array.from({ length: 32 }, (_, i) => 100 + 7 * i);
+  const prompt = Array.from({ length: 32 }, (_, i) => 100 + 7 * i);
   const plainRun = { temperature: 0, maxTokens: tokens, ignoreEos: true, speculate: false };
   const run = async (drafters: readonly DrafterKind[], depth: number) => {
     const options = depth > 0 ? { ...plainRun, speculate: { maxDepth: depth } } : plainRun;
     const asked = { tokens: prompt, options, ...(depth > 0 && { drafters }) };
     const { timings, tokenIds } = await generate(target, asked, control, () => {});
     const { generatedMs, generatedTokens, speculation } = timings;
-    const { drafted = 0, accepted = 0, draftedBatches = 0, savedMs = 0 } = speculation ?? {};
+    const { drafted = 0, accepted = 0, draftedBatches = 0 } = speculation ?? {};
     const ms = generatedMs / generatedTokens;
     const batches = speculation?.batches ?? generatedTokens;
-    const saved = savedMs / generatedTokens;
-    return { tokenIds, ms, drafted, accepted, draftedBatches, batches, generatedTokens, saved };
+    return { tokenIds, ms, drafted, accepted, draftedBatches, batches, generatedTokens };
   };
   const known = (await run([], 0)).tokenIds;
   for (const depth of depths) {
     const times: DraftTimes = { ms: 0, drafts: 0 };
-    const drafters = [isOwn ? model : forced(model, known, acceptance, times)];
+    const drafters = [forced(model, known, acceptance, times)];
     await run(drafters, depth);
     Object.assign(times, { ms: 0, drafts: 0 });
     const { samples } = await measure({
@@ -176,7 +161,7 @@ export async function forcedLines(
     const kept = 1 + accepted / all((one) => one.draftedBatches);
     onLine({
       model: basename(path),
-      draft: `${basename(draft)}, ${isOwn ? "own" : `forced ${acceptance}`}`,
+      draft: `${basename(draft)}, forced ${acceptance}`,
       case: `depth ${depth}`,
       threads,
       ratio: medianRatio(plainMs, fastMs),
@@ -186,13 +171,11 @@ export async function forcedLines(
       accepted,
       batchTokens: all((one) => one.generatedTokens) / batches,
       batchSize: 1 + drafted / batches,
-      predicted: isOwn
-        ? median(plainMs.map((ms, i) => ms / (ms - fast[i]!.saved)))
-        : predictedGain(target, kept, depth, times.ms / times.drafts, median(plainMs)),
+      predicted: predictedGain(target, kept, depth, times.ms / times.drafts, median(plainMs)),
       costs: {
         plain: target.costs.msOf(1),
         batch: target.costs.msOf(depth + 1),
-        draft: isOwn ? model.costs.msOf(1) : times.ms / times.drafts / depth,
+        draft: times.ms / times.drafts / depth,
       },
       isSame: samples.flat().every(({ tokenIds }) => `${tokenIds}` === `${known}`),
       load: loadAverage(),

@@ -4,11 +4,9 @@
 //   npm run bench:speculate -- MODEL.gguf --backend webgpu                                on the GPU
 //   npm run bench:speculate -- MODEL.gguf -md DRAFT.gguf ...                              drafts from a small model
 //   npm run bench:speculate -- MODEL.gguf -md DRAFT.gguf --forced 0.8 ...                 right with this probability
-//   npm run bench:speculate -- MODEL.gguf -md DRAFT.gguf --forced own ...                 its own drafts, also where they do not pay
-//   LANTERN_PEERS=DIR npm run bench:speculate -- MODEL.gguf --peer                        node-llama-cpp's own beside it
 //
 // Cases are prompts: texts that repeat, a text with one change, quotes, and free prose. Each line has the median ratio of
-// tokens per second to those without and its quartiles, both medians, how many drafted tokens were accepted, what the measured times of
+// tokens per second to those without, both medians, how many drafted tokens were accepted, what the measured times of
 // batches predict, the tokens of a batch (the ratio if more tokens cost nothing), and the load average. Every text is compared with the
 // one without speculation: if it differs, the line says so. Runs with and without take turns, each first in every other round; many short
 // rounds (-n 48 -r 60) tell more than a few long ones where the machine is not quiet.
@@ -18,12 +16,11 @@
 
 import { basename } from "node:path";
 import { UsageError } from "../src/base/errors.ts";
-import { measure, median, quantile } from "../src/base/measure.ts";
+import { measure, median, medianRatio } from "../src/base/measure.ts";
 import { type Model, open } from "../src/index.ts";
-import { bench, count, counts, isOn, load, text, texts, type Values } from "./harness.ts";
+import { bench, count, counts, isOn, load, number, text, texts, type Values } from "./harness.ts";
 import { type Case, cases } from "./speculate-cases.ts";
 import { forcedLines } from "./speculate-forced.ts";
-import { peerLines } from "./speculate-peer.ts";
 
 /** One row of the table. */
 export interface Line {
@@ -37,8 +34,6 @@ export interface Line {
   plainTokensPerSecond: number;
   drafted: number;
   accepted: number;
-  /** The quartiles of the ratio. */
-  quartiles?: readonly [number, number];
   /** Tokens of the text for each batch; and tokens of each batch: those, and drafted ones that were wrong. */
   batchTokens?: number;
   batchSize?: number;
@@ -58,9 +53,8 @@ const flags = {
   modelDraft: text(),
   threadsDraft: count(),
   backend: text(),
-  forced: text(),
+  forced: number(),
   depths: counts([1, 2, 3, 4, 6, 8]),
-  peer: isOn,
   json: isOn,
 };
 type Given = Values<typeof flags>;
@@ -81,11 +75,9 @@ async function main(given: Given, paths: readonly string[]): Promise<void> {
       if (forced !== undefined) {
         if (!draft)
           throw new UsageError("--forced: a draft model (-md) is needed: its time counts");
-        const acceptance = forced === "own" ? undefined : Number(forced);
         const { threadsDraft: draftThreads } = given;
-        await forcedLines({ draft, acceptance, backend, depths, draftThreads, ...sizes }, add);
-      } else if (given.peer) {
-        await peerLines({ draft, ...sizes, cases: await promptsOf(path, given) }, add);
+        const asked = { draft, acceptance: forced, backend, depths, draftThreads, ...sizes };
+        await forcedLines(asked, add);
       } else {
         await ownLines(path, threads, given, add);
       }
@@ -133,18 +125,17 @@ async function measureCase(model: Model, one: Case, { tokens, rounds }: Given) {
     },
   });
   const [plain, fast] = samples as [Fast[], Fast[]];
+  const speedOf = ({ speed }: Fast): number => speed;
   type Fast = (typeof samples)[number][number];
   const of = (pick: (run: Fast) => number) => median(fast.map(pick));
-  const ratios = fast.map(({ speed }, i) => speed / plain[i]!.speed);
   return {
     case: one.name,
-    ratio: median(ratios),
-    quartiles: [quantile(ratios, 0.25), quantile(ratios, 0.75)] as const,
+    ratio: medianRatio(fast.map(speedOf), plain.map(speedOf)),
     batchTokens: of(({ batchTokens }) => batchTokens),
     batchSize: of(({ batchSize }) => batchSize),
     predicted: median(plain.map(({ generatedMs: ms }, i) => ms / (ms - fast[i]!.savedMs))),
-    tokensPerSecond: of(({ speed }) => speed),
-    plainTokensPerSecond: median(plain.map(({ speed }) => speed)),
+    tokensPerSecond: of(speedOf),
+    plainTokensPerSecond: median(plain.map(speedOf)),
     drafted: of(({ drafted }) => drafted),
     accepted: of(({ accepted }) => accepted),
     isSame: fast.every(({ text }, round) => text === plain[round]!.text),
@@ -161,17 +152,6 @@ function chosenCases({ cases: names }: Given): readonly Case[] {
   return names ? cases.filter(({ name }) => names.includes(name)) : cases;
 }
 
-/** The cases with the prompts that this model is given here. */
-async function promptsOf(path: string, given: Given): Promise<{ name: string; prompt: string }[]> {
-  await using model = await open(path);
-  return await Promise.all(
-    chosenCases(given).map(async (one) => ({
-      name: one.name,
-      prompt: await promptOf(model, one),
-    })),
-  );
-}
-
 async function promptOf(model: Model, { asked, prompt }: Case): Promise<string> {
   if (!model.info.hasChatTemplate) return prompt;
   return (await model.applyTemplate([{ role: "user", content: asked }])).text;
@@ -179,10 +159,9 @@ async function promptOf(model: Model, { asked, prompt }: Case): Promise<string> 
 
 function lineText(line: Line): string {
   const { ratio, tokensPerSecond, plainTokensPerSecond, drafted, accepted, predicted } = line;
-  const { quartiles, batchTokens } = line;
-  const spread = quartiles ? ` (${quartiles.map((one) => one.toFixed(2)).join(" to ")})` : "";
+  const { batchTokens } = line;
   const parts = [
-    `${line.model}, ${line.draft}, ${line.case}, ${line.threads} threads: ${ratio.toFixed(2)}x${spread}`,
+    `${line.model}, ${line.draft}, ${line.case}, ${line.threads} threads: ${ratio.toFixed(2)}x`,
     `${tokensPerSecond.toFixed(1)} instead of ${plainTokensPerSecond.toFixed(1)} tokens/s`,
     `${accepted} of ${drafted} drafted tokens accepted`,
     ...(batchTokens === undefined ? [] : [`${batchTokens.toFixed(2)} tokens for each batch`]),

@@ -3,7 +3,7 @@
 // that the stream stood still during each of them ("gap"), and of it apart how long the next request of that client waited for its first
 // token at most ("first"): the client asks again as soon as it has an answer, and comes from the same address as the hostile ones.
 //
-//   npm run bench:stalls -- MODEL [--only NAME] [--json]
+//   npm run bench:stalls -- MODEL [--only NAME]
 //
 // The stream is read on a thread of its own, so that making and sending a request does not count.
 
@@ -14,7 +14,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 import { memoryMib, startLantern, stop } from "../test/cluster/processes.ts";
 import { type HostileGrammar, hostileGrammars } from "../test/support/hostile-grammars.ts";
-import { bench, isOn, load, text, timed } from "./harness.ts";
+import { bench, load, text, timed } from "./harness.ts";
 
 /** Below the server's own limit on bodies. */
 const bytes = 15_800_000;
@@ -56,38 +56,22 @@ const promptOf = (text: string): string => json({ prompt: text, n_predict: 1 });
 const hostiles: readonly [string, string, () => string, string[]?][] = [
   ["nothing", "/health", () => ""],
   ["prompt of words", "/completion", () => promptOf(words())],
-  ["prompt of random words", "/completion", () => promptOf(mixed())],
   ["prompt of one letter", "/completion", () => promptOf(repeated("a"))],
   ["prompt of escapes", "/completion", () => `{"prompt":"${repeated("\\u0416")}","n_predict":1}`],
   ["chat of one message", chat, () => messagesOf(words())],
-  ["/tokenize", "/tokenize", () => json({ content: words() })],
   ["/tokenize with pieces", "/tokenize", () => json({ content: mixed(), with_pieces: true })],
   ["/detokenize", "/detokenize", () => `{"tokens":${list("300")}}`],
-  [
-    "count_tokens",
-    "/v1/messages/count_tokens",
-    () => json({ model: "MODEL", messages: [{ role: "user", content: words() }] }),
-  ],
   ["4M prompts", "/v1/completions", () => `{"prompt":${list('"a"')}}`],
   ["lists of tokens", "/v1/completions", () => `{"prompt":${list("[1]")}}`],
-  ["tokens", "/v1/completions", () => `{"prompt":${list("1")}}`],
   ["5M empty messages", chat, () => `{"messages":${list("{}")}}`],
-  ["messages", chat, () => `{"messages":${list('{"role":"user","content":"a"}')}}`],
   [
     "parts of a message",
     chat,
     () => `{"messages":[{"role":"user","content":${list('{"type":"text","text":"a"}')}}]}`,
   ],
   ["embedding inputs", "/v1/embeddings", () => `{"input":${list('"a"')}}`],
-  [
-    "2,000 embedding inputs",
-    "/v1/embeddings",
-    () => json({ input: Array(2000).fill("word ".repeat(1500)) }),
-  ],
   ["biases", "/completion", () => `{"prompt":"a","n_predict":1,"logit_bias":${list("[1,1]")}}`],
   ["brackets", "/completion", () => "[".repeat(bytes)],
-  ["import of a conversation", "/lantern/v1/import", conversation],
-  ["template of loops", chat, () => messagesOf("a"), ["--chat-template", nested]],
   [
     "template of loops, 4,000 messages",
     chat,
@@ -123,46 +107,27 @@ function* grammarRows(): Iterable<Hostile> {
   }
 }
 
-/** As many messages as are read at once. */
-function conversation(): string {
-  const nothing = { model: null, stopReason: null, error: null, tokens: null, timings: null };
-  const message = { role: "user", state: "complete", createdAt: 1, changedAt: 1, ...nothing };
-  const messages = Array.from({ length: 60_000 }, (_, i) => ({
-    id: `m${i}`,
-    parent: i === 0 ? null : `m${i - 1}`,
-    content: `message ${i}`,
-    ...message,
-  }));
-  const times = { createdAt: 1, changedAt: 1 };
-  const of = { id: "many", title: "many", mode: "chat", model: null, settings: {}, leaf: "m9" };
-  const session = { ...of, ...times };
-  const file = { format: "lantern-session", version: 1, exportedAt: 1, session, messages };
-  return JSON.stringify(file);
-}
-
-const flags = { only: text(), json: isOn };
+const flags = { only: text() };
 if (!isMainThread) await watch(workerData as string);
 else {
-  await bench("npm run bench:stalls --", "MODEL", flags, async ({ only, json }, [model]) => {
+  await bench("npm run bench:stalls --", "MODEL", flags, async ({ only }, [model]) => {
     const fixed = hostiles.map(([name, path, body, flags = []]) => ({ name, path, body, flags }));
-    const rows: object[] = [];
     for (const hostile of [...fixed, ...grammarRows()] as Hostile[]) {
       if (only !== undefined && !hostile.name.includes(only)) continue;
-      rows.push(await row(model!, hostile, json));
+      await measureRow(model!, hostile);
     }
-    if (json) console.log(JSON.stringify({ load: load(), rows }, null, 2));
+    console.log(`load ${load().toFixed(1)}`);
   });
 }
 
 /** A server of its own for each: one that died or is still busy says nothing of the next request. */
-async function row(model: string, hostile: Hostile, quiet: boolean): Promise<object> {
+async function measureRow(model: string, hostile: Hostile): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "lantern-stalls-"));
   const sessions = ["--sessions", join(folder, "sessions.db"), "--no-token", "--no-web"];
   const own = ["serve", "-m", model, "--port", "0", "--parallel", "4"];
   const server = await startLantern([...own, ...sessions, ...(hostile.flags ?? [])]);
   try {
     const url = server.ready.url as string;
-    const { data } = (await (await fetch(`${url}/v1/models`)).json()) as { data: { id: string }[] };
     const worker = new Worker(new URL(import.meta.url), { workerData: url });
     const ask = async (): Promise<Waits> =>
       await new Promise((resolve) => {
@@ -170,7 +135,7 @@ async function row(model: string, hostile: Hostile, quiet: boolean): Promise<obj
         worker.postMessage("gap");
       });
     await new Promise((resolve) => worker.once("message", resolve)); // it streams
-    const body = hostile.body().replace('"MODEL"', JSON.stringify(data[0]!.id));
+    const body = hostile.body();
     await pause(500);
     await ask(); // what came before does not count
     const bodies = hostile.bodies?.() ?? [body];
@@ -183,13 +148,9 @@ async function row(model: string, hostile: Hostile, quiet: boolean): Promise<obj
     await worker.terminate();
     const peakMib = memoryMib(server, "most");
     const peakMb = peakMib === undefined ? undefined : Math.round(1.048576 * peakMib);
-    const found = { name: hostile.name, gapMs, firstMs, tookMs, peakMb, answer };
-    if (!quiet) {
-      console.log(
-        `${hostile.name.padEnd(24)} gap ${gapMs.toFixed(0).padStart(6)} ms   first ${firstMs.toFixed(0).padStart(6)} ms   answered in ${(tookMs / 1000).toFixed(2).padStart(6)} s   peak ${String(peakMb ?? "?").padStart(5)} MB   ${answer}`,
-      );
-    }
-    return found;
+    console.log(
+      `${hostile.name.padEnd(24)} gap ${gapMs.toFixed(0).padStart(6)} ms   first ${firstMs.toFixed(0).padStart(6)} ms   answered in ${(tookMs / 1000).toFixed(2).padStart(6)} s   peak ${String(peakMb ?? "?").padStart(5)} MB   ${answer}`,
+    );
   } finally {
     await stop(server, "SIGKILL");
     rmSync(folder, { recursive: true, force: true });

@@ -3,7 +3,7 @@
 //
 //   npm run bench:wllama -- MODEL.gguf ... [-t 1,2] [-p 128] [-n 32] [-r 5] [--json | --markdown] [--force]
 //
-// The rounds and their rules are bench:peers' (side-by-side.ts, quiet.ts). wllama is looked for as peer.ts says. Files have at most 2 GB.
+// The rounds and their rules are bench:peers' (side-by-side.ts, quiet.ts). wllama is looked for as locatePeer() says. Files have at most 2 GB.
 
 import { basename } from "node:path";
 import { contextFor } from "../apps/cli/bench/measure.ts";

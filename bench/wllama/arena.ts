@@ -9,8 +9,7 @@ import type { RoundWatch } from "../../src/base/measure.ts";
 import type { MachineLoad, Terminal } from "../../src/platform/node-cli.ts";
 import { chromiumPath, launchBrowser } from "../../test/browser/launch.ts";
 import { buildSite, SiteServer } from "../../test/browser/site.ts";
-import { sum } from "../harness.ts";
-import { locatePeer } from "../peer.ts";
+import { locatePeer, sum } from "../harness.ts";
 import { QuietWatch } from "../quiet.ts";
 
 interface Opened {

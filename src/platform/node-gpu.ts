@@ -2,7 +2,7 @@
 // GPU is requested.
 //
 // LANTERN_GPU=off: no GPU; =software: an adapter that computes on the processor; anything else: the first adapter whose name
-// contains it. LANTERN_GPU_MEMORY=4096: the MiB of GPU memory that may be used, which WebGPU does not report. LANTERN_FLIGHT=0: no
+// contains it. LANTERN_GPU_MEMORY=4096: the MiB of GPU memory that may be used, which WebGPU does not report. LANTERN_LOOKAHEAD=0: no
 // batch is submitted before the tokens in it are known (1 to 4: at most this many). LANTERN_LAYER_GROUPS=132: a layer of a token is
 // one dispatch of this many workgroups, which wait for each other.
 
@@ -59,7 +59,7 @@ async function loadGpu(wanted: string): Promise<GpuAccess> {
     gpu: quietly(dawn.create(flags)),
     softwareOnly,
     memoryBytes: memoryLimit(process.env.LANTERN_GPU_MEMORY ?? ""),
-    ahead: mostAhead(process.env.LANTERN_FLIGHT ?? ""),
+    ahead: mostAhead(process.env.LANTERN_LOOKAHEAD ?? ""),
     layerGroups: layerGroups(process.env.LANTERN_LAYER_GROUPS ?? ""),
     doze,
   };
@@ -85,7 +85,7 @@ function mostAhead(batches: string): number | undefined {
   if (batches === "") return undefined;
   if (/^[0-4]$/.test(batches)) return Number(batches);
   throw new UsageError(
-    `LANTERN_FLIGHT: got "${batches}", expected how many batches may be submitted ahead, 0 to 4`,
+    `LANTERN_LOOKAHEAD: got "${batches}", expected how many batches may be submitted ahead, 0 to 4`,
   );
 }
 

@@ -1,4 +1,4 @@
-// What a start costs, counted in modules: what is not loaded takes no time, on any machine. bench/start.ts measures the time.
+// What a start costs, counted in modules: what is not loaded takes no time, on any machine.
 // Held against: lists of modules written here.
 
 import { spawnSync } from "node:child_process";

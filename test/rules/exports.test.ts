@@ -34,6 +34,7 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/kernels/asm/wasm.ts": ["opcodes"],
   "src/kernels/asm/x64-instructions.ts": ["instructions"],
   "src/kernels/features.ts": ["classifyDot4"],
+  "src/kernels/knobs.ts": ["turned"],
   "src/kernels/ops/matmul/word-dots.ts": ["mostTwos"],
   "src/limits/decode.ts": ["lineMs", "lineTotalMs"],
   "src/limits/phase.ts": ["generationWork", "promptWork", "speedLimit"],
