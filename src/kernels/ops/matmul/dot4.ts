@@ -71,7 +71,7 @@ export interface BlockMatmul {
 /**
  * Prefetch distance with several tokens. Against 2048 bytes, with weights in memory and in large pages: 2 tokens are 1.07 to
  * 1.12 times as fast (Q4_0), 4 tokens 1.05 (Q8_0) to 1.2 (Q4_K), 8 tokens 1.04 to 1.12. 8192 is about the same; no prefetch
- * takes 1.3 to 1.5 times as long (bench/knobs.ts). Vectors of 16 bytes (Neoverse-N1, 8 x 6, 30 tokens), against no prefetch:
+ * takes 1.3 to 1.5 times as long (lantern tune). Vectors of 16 bytes (Neoverse-N1, 8 x 6, 30 tokens), against no prefetch:
  * Q4_0 1.05 (1152 columns) to 1.15 times as fast (6912), Q8_0 1.13, MXFP4 1.08.
  */
 const AHEAD_OF_TILES = 4096;
