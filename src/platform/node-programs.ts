@@ -7,6 +7,7 @@ import * as path from "node:path";
 import { SourceError, UsageError } from "../base/errors.ts";
 import { embeddedFiles } from "./node-embedded.ts";
 import { pathReasonOf } from "./node-path-errors.ts";
+import { makePrivateFolder, privateFileMode } from "./node-private.ts";
 
 type Environment = (name: string) => string | undefined;
 
@@ -107,7 +108,8 @@ export interface OwnServer {
  */
 export function startOwnServer(args: readonly string[], log: string): OwnServer {
   const script = embeddedFiles() ? [] : process.argv.slice(1, 2);
-  const messages = fs.openSync(log, "w", 0o600);
+  makePrivateFolder(path.dirname(log));
+  const messages = fs.openSync(log, "w", privateFileMode);
   const child = spawn(process.execPath, [...process.execArgv, ...script, ...args], {
     detached: true,
     stdio: ["ignore", "pipe", messages, "pipe"],
@@ -131,14 +133,11 @@ export function startOwnServer(args: readonly string[], log: string): OwnServer 
     });
   });
   ready.catch(() => {}); // the caller may be asking somebody, and waits for it later
-  const pipe = child.stdio[3];
-  pipe?.on("error", () => {});
-  for (const held of [child, child.stdout, pipe]) (held as { unref?(): void } | null)?.unref?.();
+  child.stdio[3]?.on("error", () => {});
   return {
     ready,
     async stop() {
       if (child.exitCode === null && child.signalCode === null) child.kill("SIGTERM");
-      child.ref();
       await ended;
     },
   };
