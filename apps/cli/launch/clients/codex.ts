@@ -10,6 +10,7 @@ export const codex: Client = {
   programs: ["codex"],
   install: "npm install -g @openai/codex",
   context: { least: 16_384, wanted: 65_536 },
+  ran: "0.169.0",
   setup(server) {
     const { url, model, contextSize } = server;
     const settings: Record<string, string | number> = {

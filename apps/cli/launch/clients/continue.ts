@@ -10,6 +10,7 @@ export const continueCli: Client = {
   programs: ["cn"],
   install: "npm install -g @continuedev/cli",
   context: { least: 8_192, wanted: 65_536 },
+  ran: "1.5.47",
   setup(server, { own, join }) {
     const { url, model, contextSize } = server;
     const file = join(own, "config.yaml");

@@ -10,6 +10,7 @@ export const opencode: Client = {
   places: ({ home, join }) => [join(home, ".opencode", "bin", "opencode")],
   install: "npm install -g opencode-ai",
   context: { least: 16_384, wanted: 65_536 },
+  ran: "1.18.33",
   setup(server) {
     const { url, model, contextSize } = server;
     const config = {

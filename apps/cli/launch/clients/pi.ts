@@ -9,6 +9,7 @@ export const pi: Client = {
   programs: ["pi"],
   install: "npm install -g @earendil-works/pi-coding-agent",
   context: { least: 8_192, wanted: 65_536 },
+  ran: "0.74.2",
   setup(server, { home, env, join }) {
     const { url, model, contextSize } = server;
     const folder = env("PI_CODING_AGENT_DIR") || join(home, ".pi", "agent");
