@@ -1,7 +1,8 @@
 // The interface of a client of `lantern launch`: one record in clients/, one line in clients/table.ts. A client is configured by, in this
 // order of preference: variables and arguments of its process; a file of Lantern's own that it is told to read; its user's configuration.
 
-import type { ConfigFormat, Setting } from "./merge.ts";
+import type { ConfigFormat } from "./merge.ts";
+import type { Setting } from "./settings.ts";
 
 export interface Client {
   /** What one types: "claude". */
@@ -67,7 +68,7 @@ export interface ConfigChange {
 export const keyVariable = "LANTERN_LAUNCH_KEY";
 
 /** For clients that insist on a key though the server needs none. */
-export const noKey = "lantern";
+const noKey = "lantern";
 
 export const keyOf = ({ key }: Endpoint): string => key ?? noKey;
 

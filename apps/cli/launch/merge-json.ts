@@ -2,7 +2,7 @@
 // The text is read with the place of every value, and only the place of the changed one is replaced.
 
 import { UsageError } from "../../../src/index.ts";
-import { isSame, type Json, lineEnd, type Setting, type Step } from "./merge.ts";
+import { isSame, type Json, lineEnd, type Setting, type Step } from "./settings.ts";
 
 interface Place {
   readonly from: number;
@@ -36,11 +36,6 @@ export function setInJson(text: string, { at, value }: Setting): string {
   if (isSame(jsonOf(place), value)) return text;
   const own = indentAt(text, place.from);
   return text.slice(0, place.from) + written(value, own, unitOf(text), eol) + text.slice(place.to);
-}
-
-/** What the whole text holds, for tests and for what is there already. */
-export function readJson(text: string): unknown {
-  return text.trim() === "" ? {} : jsonOf(new Reader(text).read());
 }
 
 /** The value under the rest of the path. */

@@ -3,7 +3,7 @@
 
 import { parseToml, type TomlTable } from "../../../src/base/toml.ts";
 import { UsageError } from "../../../src/index.ts";
-import { isSame, lineEnd, type Setting } from "./merge.ts";
+import { isSame, lineEnd, type Setting } from "./settings.ts";
 
 export function setInToml(text: string, { at, value }: Setting): string {
   const path = at.map((step) => {

@@ -3,7 +3,7 @@
 // refused.
 
 import { UsageError } from "../../../src/index.ts";
-import { type Json, lineEnd, type Setting } from "./merge.ts";
+import { type Json, lineEnd, type Setting } from "./settings.ts";
 
 interface Line {
   readonly indent: number;
@@ -76,9 +76,13 @@ function documentStart(lines: readonly string[]): number {
   return lines.findIndex((line) => /^---\s*$/.test(line)) + 1;
 }
 
+/** A longer line is refused where its key matters. */
+const longestLine = 10_000;
+
 const isBlank = (line: string): boolean => /^\s*(#.*)?$/.test(line);
 
 function lineOf(line: string): Line | undefined {
+  if (line.length > longestLine) return undefined; // the pattern takes time with the square of it
   const found =
     /^( *)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'#&*!|>%@`?{}[\],:-][^:#]*|-[^\s:][^:#]*)\s*:(?:\s+(.*))?$/.exec(
       line,
