@@ -26,9 +26,11 @@ const otherNames: Readonly<Record<string, string>> = byName({
   "--sleep-idle-seconds": "--keep-alive",
 });
 
-/** The arguments with one name per flag. */
+/** The arguments with one name per flag; those after "--" are no flags of ours. */
 export function withOneName(args: readonly string[]): string[] {
-  return args.map((arg) => {
+  const end = args.indexOf("--");
+  return args.map((arg, at) => {
+    if (end >= 0 && at > end) return arg;
     const [, name, rest] = /^(-[^=]*)(=.*)?$/s.exec(arg) ?? [];
     const other = name === undefined ? undefined : otherNames[name];
     return other === undefined ? arg : other + (rest ?? "");

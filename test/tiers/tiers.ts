@@ -72,7 +72,7 @@ export const slow: readonly string[] = [
 /** A quarter of a minute and more each: where there is time, right after the rest. */
 export const long: readonly string[] = [
   "test/backends/disk-hostile.test.ts",
-  "test/cli/{chat-terminal,log-level}.test.ts",
+  "test/cli/{chat-terminal,log-level,launch/own-server}.test.ts",
   "test/cluster/{lines,lost-start,processes}.test.ts",
   "test/conformance/wasm.test.ts",
   "test/docs/mission.test.ts",
@@ -107,7 +107,7 @@ export const rest: readonly string[] = [
   // A copy of the sources, compiled and run.
   "test/docs/!(additions|mission).test.ts",
   // Processes: packages, other Nodes, measuring, killing.
-  "test/cli/{bench-serve,bin,embed,isa,commands,manage,resume,serve-access,serve-many,serve-models,serve-flags,signals,verify}.test.ts",
+  "test/cli/{bench-serve,bin,embed,isa,commands,launch/launch,manage,resume,serve-access,serve-many,serve-models,serve-flags,signals,verify}.test.ts",
   "test/engine/{adapters-hostile,adapters-llamacpp,kv-range,llamacpp-seed,lost-device,non-finite,profile}.test.ts",
   "test/engine/tiers/{real-folders,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",

@@ -33,6 +33,13 @@ export const commands: readonly CliCommand[] = [
     body: async () => (await import("./serve.ts")).serveCommand,
   },
   {
+    name: "launch",
+    args: "[client] [model]",
+    summary:
+      "start a coding agent (Claude Code, Codex, opencode, ...) with a model of this machine",
+    body: async () => (await import("./launch.ts")).launchCommand,
+  },
+  {
     name: "worker",
     summary: "compute for the other machines of a cluster",
     body: async () => (await import("./worker.ts")).workerCommand,
