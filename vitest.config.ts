@@ -24,6 +24,8 @@ const project = (name: string, isolate: boolean, include: string[]) => {
 const config: ViteUserConfig = defineConfig({
   test: {
     ...shared,
+    globalSetup: "test/tiers/bundle.ts",
+    setupFiles: ["test/support/bundled-threads.ts"],
     maxWorkers: 3, // two leave an eighth of two cores idle
     projects: [project("together", false, together), project("apart", true, apart)],
   },

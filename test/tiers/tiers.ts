@@ -120,9 +120,17 @@ export const rest: readonly string[] = [
   "test/tune/{knobs,machine,run-tune}.test.ts",
   // Kernels.
   "test/kernels/x64-kernels.test.ts",
-  "test/backends/{exact-splits,experts,file-pieces,guard,memory64,pack-kernels,threads}.test.ts",
+  "test/backends/{exact-splits,experts,file-pieces,guard,memory64,native,neurons,pack-kernels,threads}.test.ts",
+  "test/conformance/{attention,reference}.test.ts",
+  "test/kernels/{elementwise,lower-x64,tiles}.test.ts",
   "test/fuzz/shapes.test.ts",
   "test/grammar/hostile.test.ts",
+  // More than five seconds of a processor each.
+  "test/chat/{answer-vectors,tool-grammar}.test.ts",
+  "test/engine/speculate/decoder.test.ts",
+  "test/engine/adapters.test.ts",
+  "test/rules/regexes.test.ts",
+  "test/server/lifecycle.test.ts",
   "test/kernels/kernel-hashes.test.ts",
 ];
 
