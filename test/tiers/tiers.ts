@@ -108,7 +108,7 @@ export const rest: readonly string[] = [
   "test/docs/!(additions|mission).test.ts",
   // Processes: packages, other Nodes, measuring, killing.
   "test/cli/{bench-serve,bin,embed,isa,commands,manage,resume,serve-access,serve-many,serve-models,serve-flags,signals,verify}.test.ts",
-  "test/engine/{adapters-hostile,adapters-llamacpp,kv-range,llamacpp-seed,lost-device,non-finite,profile}.test.ts",
+  "test/engine/{adapters-hostile,adapters-llamacpp,kv-range,llamacpp-seed,lost-device,non-finite,profile,roomy-context}.test.ts",
   "test/engine/tiers/{real-folders,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
   "test/cluster/{cluster,lost-store,shared-batches}.test.ts",
