@@ -83,7 +83,7 @@ export const long: readonly string[] = [
   "test/models/golden.test.ts",
   "test/formats/gguf-real.test.ts",
   "test/platform/native-teardown.test.ts",
-  "test/server/{cache-kill,deletion,disk,kill-writes,lantern-kill,lora-hostile,samplers}.test.ts",
+  "test/server/{agent-sessions,cache-kill,deletion,disk,kill-writes,lantern-kill,lora-hostile,samplers}.test.ts",
   "test/tools/{commands,quantize}.test.ts",
   "test/web/{access,facts,gone,kept-page,models,rich,robust,story,worker,worker-batches}.test.ts",
   "test/browser/opfs.test.ts",
