@@ -49,7 +49,12 @@ import { BATCH_LIMITS, checkKvType, chooseContext } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
 import { adapterInfo, openAdapters } from "./open-adapters.ts";
 import { predictorsOf } from "./open-predictors.ts";
-import { affordableTiers, type CapacityOptions, planCapacity } from "./plan-capacity.ts";
+import {
+  affordableTiers,
+  type CapacityOptions,
+  planCapacity,
+  roomyContext,
+} from "./plan-capacity.ts";
 import { checkRouters } from "./router-check.ts";
 import { SavedStates } from "./saved/saved-states.ts";
 import { Scheduler } from "./scheduler.ts";
@@ -267,13 +272,19 @@ export class Engine {
   }
 
   static async load(parts: EngineParts, options: EngineOptions, watch: LoadWatch): Promise<Engine> {
-    const built = buildModel(parts, options.contextSize, options.usesNext);
+    const usual = buildModel(parts, options.contextSize, options.usesNext);
+    const contextSize =
+      options.contextSize === undefined
+        ? roomyContext(parts, options, usual.graph, usual.config)
+        : chooseContext(usual.config, options.contextSize);
+    // Some models compute positions in another way for a long context.
+    const isUsual = contextSize === usual.config.context;
+    const built = isUsual ? usual : buildModel(parts, contextSize, options.usesNext);
     const { config, graph: model } = built;
     const { pairs, adapters, adapterWarnings } = openAdapters(parts, model);
     const graph = adaptGraph(predictGraph(model, predictorsOf(parts, model)), pairs);
     const warnings = [...built.warnings, ...adapterWarnings];
     checkSupport(parts.backend, graph);
-    const contextSize = chooseContext(config, options.contextSize);
     checkKvType(options.kvType, graph);
     const { plan, kv } = planCapacity(parts, options, graph, contextSize);
     const { tiers, tierWarnings } = affordableTiers(options, parts.backend.measure(plan, kv));

@@ -3,10 +3,17 @@
 
 import type { KvCacheOptions, MemoryNeed } from "../backends/backend.ts";
 import type { KvDType } from "../dtypes/kv-types.ts";
-import type { Graph } from "../graph/graph.ts";
+import { type Graph, isBidirectional } from "../graph/graph.ts";
 import { makePlan, type Plan } from "../graph/plan.ts";
+import type { ModelConfig } from "../models/arch.ts";
 import type { EngineParts } from "./engine-parts.ts";
-import { batchLimits, checkMemory, fitsBesideOthers, ramForCopies } from "./memory.ts";
+import {
+  batchLimits,
+  checkMemory,
+  chooseContext,
+  fitsBesideOthers,
+  ramForCopies,
+} from "./memory.ts";
 import { cacheOptions, stateKinds, stateSize } from "./state/state-kinds.ts";
 import type { TierOptions } from "./tiers/open-tiers.ts";
 
@@ -23,6 +30,38 @@ export interface CapacityOptions {
   cacheTokens?: number | undefined;
   /** Copies of state outside of the backend; undefined: none. */
   tiers?: TierOptions | undefined;
+}
+
+/** Room for the tools, the files and the history of a coding agent. */
+const AGENT_CONTEXT = 32_768;
+
+/**
+ * The size of a context that nobody asked for: the trained one, or half of it and so on, until memory has room for it beside other
+ * programs. Up to AGENT_CONTEXT two contexts are enough, since the cache is shared; beyond that there is room for all that were asked for.
+ * Never less than the usual 4,096, and no more where memory is not known, or weights would stay on disk for it.
+ */
+export function roomyContext(
+  { backend }: EngineParts,
+  { kvType: dtype, parallel = 1, tiers, ...options }: CapacityOptions,
+  graph: Graph,
+  config: ModelConfig,
+): number {
+  const least = chooseContext(config);
+  const { cacheTokens, ramBytes, availableBytes } = options;
+  if (availableBytes === undefined || cacheTokens !== undefined) return least;
+  if (isBidirectional(graph)) return least; // its batches, and with them its buffers, are as large as its context
+  const plan = makePlan(graph, batchLimits(graph, least, backend));
+  const kinds = stateKinds(plan.graph, plan.limits);
+  const free = leastOf(availableBytes, ramBytes)! - (tiers?.ramBytes ?? 0);
+  const fits = (contextSize: number): boolean => {
+    const contexts = contextSize > AGENT_CONTEXT ? parallel : Math.min(2, parallel);
+    const shape = { contextSize, dtype, shared: parallel > 1, contexts };
+    const need = backend.measure(plan, cacheOptions(kinds, shape));
+    return (need.diskBytes ?? 0) === 0 && fitsBesideOthers(need, free);
+  };
+  let context = config.trainedContext;
+  while (context > least && !fits(context)) context = Math.floor(context / 2);
+  return Math.max(context, least);
 }
 
 /** Larger batches take memory, so more weights stay on disk: at most this many times the bytes. */

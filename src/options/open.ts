@@ -4,14 +4,17 @@
 import type { OptionRow, OptionsOf } from "./row.ts";
 
 export const openTable = {
-  /** Context size in tokens, at most what the model was trained for; default: the trained size, at most 4096. */
+  /**
+   * Context size in tokens, at most what the model was trained for; default: the trained size, or half of it and so on, until memory
+   * has room for it (4096 where memory is not known).
+   */
   contextSize: {
     type: "number",
     label: "context",
     flag: "-c, --ctx-size <n>",
     shortFlag: "-c",
     help: "size of the context, in tokens",
-    usual: "the model's own, at most 4096",
+    usual: "the model's own, or as much of it as memory has room for",
     range: { integer: true, min: 1, max: 16777216 },
   },
   /**

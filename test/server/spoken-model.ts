@@ -29,8 +29,12 @@ export interface SpokenModel {
   close(): Promise<void>;
 }
 
-export async function spokenModel(chatTemplate: string = qwenTemplate): Promise<SpokenModel> {
-  const real = await open(modelId, { threads: 1, chatTemplate, contextSize: 2048 });
+export async function spokenModel(
+  chatTemplate: string = qwenTemplate,
+  location: string = modelId,
+  contextSize = 2048,
+): Promise<SpokenModel> {
+  const real = await open(location, { threads: 1, chatTemplate, contextSize, parallel: 8 });
   const generate: Model["generate"] = (prompt, options = {}) => {
     const { grammar: _grammar, ...plain } = options;
     const generation = real.generate(prompt, { ...plain, maxTokens: 1 });

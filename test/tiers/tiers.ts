@@ -83,7 +83,7 @@ export const long: readonly string[] = [
   "test/models/golden.test.ts",
   "test/formats/gguf-real.test.ts",
   "test/platform/native-teardown.test.ts",
-  "test/server/{cache-kill,deletion,disk,kill-writes,lantern-kill,lora-hostile,samplers}.test.ts",
+  "test/server/{agent-sessions,cache-kill,deletion,disk,kill-writes,lantern-kill,lora-hostile,samplers}.test.ts",
   "test/tools/{commands,quantize}.test.ts",
   "test/web/{access,facts,gone,kept-page,models,rich,robust,story,worker,worker-batches}.test.ts",
   "test/browser/opfs.test.ts",
@@ -108,7 +108,7 @@ export const rest: readonly string[] = [
   "test/docs/!(additions|mission).test.ts",
   // Processes: packages, other Nodes, measuring, killing.
   "test/cli/{bench-serve,bin,embed,isa,commands,launch/launch,manage,resume,serve-access,serve-many,serve-models,serve-flags,signals,verify}.test.ts",
-  "test/engine/{adapters-hostile,adapters-llamacpp,kv-range,llamacpp-seed,lost-device,non-finite,profile}.test.ts",
+  "test/engine/{adapters-hostile,adapters-llamacpp,kv-range,llamacpp-seed,lost-device,non-finite,profile,roomy-context}.test.ts",
   "test/engine/tiers/{real-folders,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
   "test/cluster/{cluster,lost-store,shared-batches}.test.ts",

@@ -7,6 +7,7 @@ import type {
   GenerateOptions,
   GenerationResult,
   StopReason,
+  TokenEvent,
 } from "../../../../src/index.ts";
 import { checkFields, emptyList, type FieldRules, oneOf, readFields } from "../../body.ts";
 import { type AnswerBlock, argumentsOf, BlockEvents, ChatAnswer } from "../../chat-answer.ts";
@@ -33,9 +34,13 @@ import { type Call, json, type RouteFamily } from "../../route.ts";
 import { type SamplingFields, samplingOf, samplingShape } from "../../sampling-fields.ts";
 import { lineStream } from "../../sse.ts";
 import { tiersOf } from "../../timings.ts";
+import { listOfLogprobs } from "../openai/logprobs.ts";
 import { embed, embedOld } from "./embed.ts";
+import { fittingTurn } from "./fitting.ts";
 import { ollamaManageRoutes } from "./manage.ts";
 import { keepAliveField, ollamaModelRoutes, servedAs, unloadNamed } from "./models.ts";
+
+const MOST_CONTEXT = 16_777_216;
 
 const common = {
   ...samplingShape, // clients of other servers put them here; `options` takes precedence
@@ -46,11 +51,15 @@ const common = {
   /** Whether the model thinks first, and for some models how hard. */
   think: z.union([z.boolean(), z.enum(["low", "medium", "high"])]).optional(),
   format: ollamaFormatInput.optional(),
+  logprobs: z.boolean().optional(),
+  top_logprobs: z.int().min(0).max(20).optional(),
 };
 
 const chatFields = z.object({
   ...common,
   messages: objectList.optional(),
+  /** false: a conversation that does not fit is refused. */
+  truncate: z.boolean().optional(),
   tools: toolShape.tools,
   tool_choice: toolShape.tool_choice,
 });
@@ -77,12 +86,13 @@ const generateFields = z.object({
   system: z.string().optional(),
   raw: z.boolean().optional(),
   suffix: z.string().optional(),
+  /** The tokens of an earlier answer and its prompt, which this one follows. */
+  context: z.array(z.int().min(0)).max(MOST_CONTEXT).optional(),
 });
 
-const notHere = "not supported by this server";
 const rules: FieldRules = {
-  // Pictures are made nowhere here; a prompt that does not fit is refused with the numbers, never cut.
-  accepted: ["width", "height", "steps", "truncate", "shift"],
+  // Pictures are made nowhere here; an answer that reaches the end of the context ends there, unless the server shifts contexts.
+  accepted: ["width", "height", "steps", "shift"],
   refused: {
     tools: { why: "only /api/chat calls tools", fine: emptyList },
     images: { why: "this server reads text only", fine: emptyList },
@@ -90,11 +100,20 @@ const rules: FieldRules = {
       why: "the template is the model's; --chat-template chooses another",
       fine: oneOf(""),
     },
-    context: { why: "it is deprecated. Send messages to /api/chat", fine: emptyList },
-    logprobs: { why: notHere, fine: oneOf(false) },
-    top_logprobs: { why: notHere, fine: oneOf(0) },
+    context: { why: "only /api/generate goes on from one", fine: emptyList },
+  },
+  adjust(body) {
+    // OpenAI's name, which clients of both send. `options` takes precedence.
+    const { max_output_tokens: limit, options } = body;
+    delete body.max_output_tokens;
+    if (!Number.isInteger(limit)) return;
+    if (options === undefined || options === null) body.options = { num_predict: limit };
+    else if (typeof options === "object") body.options = { num_predict: limit, ...options };
   },
 };
+
+/** A single prompt has no older part that could be left out: one that does not fit is refused with the numbers. */
+const generateRules: FieldRules = { ...rules, accepted: [...rules.accepted, "truncate"] };
 
 async function chat(call: Call): Promise<Response> {
   const { server } = call;
@@ -107,20 +126,29 @@ async function chat(call: Call): Promise<Response> {
       `"messages": got ${messages.length}, expected at most ${server.settings.maxMessages}`,
     );
   }
-  const turn = await chatTurn(served, {
-    messages: messages.map((message, at) => toMessage(message, at, call.ignored)),
-    use: toolUse(fields),
-    template: templateOf(call, fields.think),
-    reasoning: reasoningOptions({}, server.settings),
-    grammar: ollamaGrammar(fields.format),
-    param: "messages",
-  });
+  const asked = readOptions(call, served, fields);
+  const make = (said: readonly ChatMessage[]): Promise<ChatTurn> =>
+    chatTurn(served, {
+      messages: said,
+      use: toolUse(fields),
+      template: templateOf(call, fields.think),
+      reasoning: reasoningOptions({}, server.settings),
+      grammar: ollamaGrammar(fields.format),
+      param: "messages",
+    });
+  const said = messages.map((message, at) => toMessage(message, at, call.ignored));
+  const turn =
+    fields.truncate === false
+      ? await make(said)
+      : await fittingTurn(served, said, asked.maxTokens, make);
   call.headers = turn.headers;
-  const options = { ...readOptions(call, served, fields), ...turn.options };
+  const options = { ...asked, ...turn.options };
   const completion = await startCompletion(call, { served, tokens: turn.tokens, options });
-  return await reply(call, served, completion, fields.stream, turn.plan, (piece) => ({
-    message: assistant(piece.content, piece),
-  }));
+  return await reply(call, served, completion, {
+    stream: fields.stream,
+    plan: turn.plan,
+    write: (piece) => ({ message: assistant(piece.content, piece) }),
+  });
 }
 
 function toMessage(
@@ -156,7 +184,7 @@ function templateOf({ server }: Call, think: boolean | string | undefined): Chat
 }
 
 async function generate(call: Call): Promise<Response> {
-  const fields = await readFields(call, generateFields, rules);
+  const fields = await readFields(call, generateFields, generateRules);
   const { prompt, system, raw } = fields;
   if (raw && system) {
     throw unsupportedField("system", "together with raw, which is the whole prompt as it stands");
@@ -185,17 +213,34 @@ async function generate(call: Call): Promise<Response> {
         grammar,
         param: "prompt",
       });
-  const { tokens, plan } = turn;
+  const { plan } = turn;
+  const tokens = await following(served, fields.context, turn.tokens);
   call.headers = turn.headers;
   const completion = await startCompletion(call, {
     served,
     tokens,
     options: { ...options, ...turn.options },
   });
-  return await reply(call, served, completion, fields.stream, plan, ({ content, thinking }) => ({
-    response: content,
-    ...(thinking !== "" && { thinking }),
-  }));
+  return await reply(call, served, completion, {
+    stream: fields.stream,
+    plan,
+    write: ({ content, thinking }) => ({
+      response: content,
+      ...(thinking !== "" && { thinking }),
+    }),
+    ...(!raw && { end: ({ tokenIds }) => ({ context: [...tokens, ...tokenIds] }) }),
+  });
+}
+
+/** A prompt that follows an earlier one and its answer: BOS stands at the beginning only. */
+async function following(
+  { model }: ServedModel,
+  context: readonly number[] = [],
+  tokens: readonly number[],
+): Promise<readonly number[]> {
+  if (context.length === 0) return tokens;
+  const [bos] = await model.tokenize("");
+  return [...context, ...(tokens[0] === bos ? tokens.slice(1) : tokens)];
 }
 
 /** The fields of an answer's line. */
@@ -240,10 +285,14 @@ async function emptied(
 function readOptions(
   { server, ignored }: Call,
   served: ServedModel,
-  given: SamplingFields & { options?: Record<string, unknown> | undefined },
+  given: SamplingFields & {
+    options?: Record<string, unknown> | undefined;
+    logprobs?: boolean | undefined;
+    top_logprobs?: number | undefined;
+  },
 ): GenerateOptions {
   const { contextSize } = served.model.info;
-  const { options, ...fields } = given;
+  const { options, logprobs, top_logprobs = 0, ...fields } = given;
   const read = ollamaOptions(
     options ?? {},
     "options.",
@@ -252,24 +301,31 @@ function readOptions(
     fields,
   );
   if (read.contextSize !== undefined && read.contextSize > contextSize) {
-    // A prompt that does not fit is refused with its numbers; one that fits gets the same answer.
+    // A conversation that fits gets the same answer; of a longer one, the oldest messages are left out.
     ignored.see("options.num_ctx");
-    if (!ignored.isStrict) return read.options;
-    throw unsupportedField(
-      "options.num_ctx",
-      `got ${read.contextSize}, but the context has ${contextSize} tokens. Its size is set with -c when the server starts`,
-    );
+    if (ignored.isStrict) {
+      throw unsupportedField(
+        "options.num_ctx",
+        `got ${read.contextSize}, but the context has ${contextSize} tokens. Its size is set with -c when the server starts`,
+      );
+    }
   }
-  return read.options;
+  return logprobs ? { ...read.options, logprobs: top_logprobs } : read.options;
+}
+
+interface Reply {
+  readonly stream: boolean | undefined;
+  readonly plan: AnswerReaderOptions | undefined;
+  readonly write: (piece: Piece) => object;
+  /** More fields of the last line. */
+  readonly end?: (result: GenerationResult) => object;
 }
 
 async function reply(
   { server }: Call,
   served: ServedModel,
   completion: Completion,
-  stream: boolean | undefined,
-  plan: AnswerReaderOptions | undefined,
-  write: (piece: Piece) => object,
+  { stream, plan, write, end }: Reply,
 ): Promise<Response> {
   const started = server.now();
   const head = (): object => ({
@@ -281,13 +337,14 @@ async function reply(
     ...write(piece),
     done: true,
     ...endOf(result, server.now() - started),
+    ...end?.(result),
   });
   if (stream === false) {
     const { events, result } = await collect(completion);
     const answer = ChatAnswer.of(plan, events);
     const { calls } = answer;
     const piece = { content: answer.text("content"), thinking: answer.text("reasoning"), calls };
-    return json(last(result, piece));
+    return json({ ...last(result, piece), ...logprobsOf(events) });
   }
   async function* lines(): AsyncGenerator<object> {
     const blocks = new BlockEvents(new ChatAnswer(plan));
@@ -305,12 +362,25 @@ async function reply(
         else if (block.kind === "reasoning") yield line({ thinking: text });
       }
     }
-    for await (const token of completion.tokens()) yield* linesOf(blocks.push(token));
+    let scored: TokenEvent[] = []; // those of which no line has told yet
+    for await (const token of completion.tokens()) {
+      scored.push(token);
+      for (const written of linesOf(blocks.push(token))) {
+        yield { ...written, ...logprobsOf(scored) };
+        scored = [];
+      }
+    }
     const result = await completion.result;
     yield* linesOf(blocks.end());
-    yield last(result, emptyPiece);
+    yield { ...last(result, emptyPiece), ...logprobsOf(scored) };
   }
   return lineStream(lines(), { server, error: (facts) => [ollamaErrors.body(facts)] });
+}
+
+/** The log-probabilities of these tokens, if they have any. */
+function logprobsOf(events: readonly TokenEvent[]): object {
+  const logprobs = listOfLogprobs(events);
+  return logprobs.length > 0 ? { logprobs } : {};
 }
 
 const doneReasons: Readonly<Record<StopReason, string>> = {

@@ -1,4 +1,4 @@
-// Log-probabilities of tokens in OpenAI's two shapes.
+// Log-probabilities of tokens in OpenAI's two shapes; Ollama's list is that of chats.
 
 import type { TokenEvent } from "../../../../src/index.ts";
 
@@ -6,9 +6,9 @@ function chatLogprob(text: string, logprob: number, bytes: readonly number[]): o
   return { token: text, logprob: finite(logprob), bytes };
 }
 
-/** The shape of chats: `{ content: [...] }`; events without a token are left out. */
-export function chatLogprobs(events: readonly TokenEvent[]): object {
-  const content = events
+/** A list, as Ollama's answers have it; events without a token are left out. */
+export function listOfLogprobs(events: readonly TokenEvent[]): object[] {
+  return events
     .filter((event) => event.logprob !== undefined)
     .map((event) => ({
       ...chatLogprob(tokenText(event), event.logprob!, event.bytes ?? []),
@@ -16,7 +16,11 @@ export function chatLogprobs(events: readonly TokenEvent[]): object {
         chatLogprob(text, logprob, bytes),
       ),
     }));
-  return { content, refusal: null };
+}
+
+/** The shape of chats. */
+export function chatLogprobs(events: readonly TokenEvent[]): object {
+  return { content: listOfLogprobs(events), refusal: null };
 }
 
 /** The older shape of completions: four lists of the same length. */
