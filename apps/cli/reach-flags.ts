@@ -2,6 +2,7 @@
 // llama-server's names; as options of the server.
 
 import type { Command } from "commander";
+import { withoutEnd } from "../../src/base/without-end.ts";
 import { UsageError } from "../../src/index.ts";
 import { staticFolder } from "../../src/platform/node-static.ts";
 import { socketFileOf } from "../server/host-names.ts";
@@ -151,7 +152,7 @@ async function tlsOf(
 
 /** "/llm", without the slash at the end; "": none. */
 function prefixOf(given: string = ""): string {
-  const prefix = given.replace(/\/+$/, "");
+  const prefix = withoutEnd(given, "/");
   if (prefix === "" || /^(\/[\w.~-]+)+$/.test(prefix)) return prefix;
   throw new UsageError(
     `--api-prefix: got ${JSON.stringify(given)}, expected a path of letters, digits and - . _ ~ that begins with a slash, as in /llm`,

@@ -23,7 +23,7 @@ interface Facts {
 }
 
 /** One stream, from its first byte to the last one that there is. */
-export class KeptStream {
+class KeptStream {
   readonly id: string;
   /** Who may read it: an API key of the server. */
   readonly owner: string;

@@ -4,6 +4,7 @@
 import { UsageError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
 import { show } from "../base/show.ts";
+import { f32 } from "./huggingface-keys.ts";
 import type { ModelFile } from "./model-file.ts";
 import { type MetadataEntry, TypedMetadata } from "./typed-metadata.ts";
 
@@ -46,7 +47,7 @@ function entryOf(text: string): [key: string, entry: MetadataEntry] {
   const number = /^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i.test(value) ? Number(value) : Number.NaN;
   const fits = isInteger ? Number.isSafeInteger(number) : Number.isFinite(number);
   if (!fits) throw wrong(`${isInteger ? "a whole number after int:" : "a number after float:"}`);
-  return [key, { type: isInteger ? "i64" : "f32", value: number }];
+  return [key, isInteger ? { type: "i64", value: number } : f32(number)];
 }
 
 /** A rotation that is stretched is meant for a longer context: unless that is overridden as well, it grows by the factor. */

@@ -493,7 +493,8 @@ async function templateOf(
   terminal: CliContext["terminal"],
 ): Promise<string | undefined> {
   // A file's name in place of a template's.
-  const isFile = chatTemplate !== undefined && /^[^\n{]*([/\\]|\.jinja)[^\n{]*$/.test(chatTemplate);
+  const isFile =
+    chatTemplate !== undefined && /[/\\]|\.jinja/.test(chatTemplate) && !/[\n{]/.test(chatTemplate);
   if (chatTemplateFile === undefined) {
     return isFile ? await terminal.readText(chatTemplate) : chatTemplate;
   }
