@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 import { Command, Help, type Option } from "commander";
 import type { CliContext } from "../apps/cli/command.ts";
 import { commands } from "../apps/cli/commands/table.ts";
+import { llamaServerFlags } from "../apps/cli/llama-server-flags.ts";
 import { generationRows } from "../src/options/generation.ts";
 import { rangeText } from "../src/options/range.ts";
 import { expectedOf, fieldRange, flagRange, type OptionRow } from "../src/options/row.ts";
@@ -36,6 +37,10 @@ async function allCommands(): Promise<[name: string, command: Command][]> {
   return found.sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
+/** Those of llama-server that change nothing or are refused have a table of their own. */
+const shownOf = (command: Command): readonly Option[] =>
+  command.options.filter(({ hidden }) => !hidden);
+
 const flagRow = (option: Option): string =>
   row(code(option.flags), cell(new Help().optionDescription(option)));
 
@@ -47,20 +52,35 @@ function usage(name: string, command: Command): string {
   return ["lantern", name, ...args].join(" ");
 }
 
+function llamaServerTable(): string {
+  const text = ({ ours, stands, note, refused }: (typeof llamaServerFlags)[number]): string => {
+    if (ours !== undefined) return `as ${code(ours)}`;
+    if (stands) return `as ${code(stands.join(" "))}`;
+    return note === undefined ? `refused: ${cell(refused!)}` : `changes nothing: ${cell(note)}`;
+  };
+  const byText = new Map<string, string[]>();
+  for (const flag of llamaServerFlags) {
+    const names = byText.get(text(flag)) ?? [];
+    byText.set(text(flag), [...names, ...flag.names.split(" ")]);
+  }
+  const rows = [...byText].map(([said, names]) => row(names.map(code).join(" "), said));
+  return ["| flag | |", "|---|---|", ...rows].join("\n");
+}
+
 /** docs/reference/cli.md */
 export async function cliReference(): Promise<string> {
   const all = await allCommands();
   const users = new Map<string, number>();
-  for (const [, { options }] of all)
-    for (const option of options) {
+  for (const [, command] of all)
+    for (const option of shownOf(command)) {
       const line = flagRow(option);
       users.set(line, (users.get(line) ?? 0) + 1);
     }
   const isShared = (option: Option): boolean => users.get(flagRow(option))! > 1;
   const shared = [...users].filter(([, count]) => count > 1).map(([line]) => line);
   const pages = all.flatMap(([name, command]) => {
-    const own = command.options.filter((option) => !isShared(option));
-    const others = command.options
+    const own = shownOf(command).filter((option) => !isShared(option));
+    const others = shownOf(command)
       .filter(isShared)
       .map((option) => code(option.long ?? option.flags));
     const summary = (command.summary() || command.description()).replace(/\.$/, "");
@@ -79,6 +99,9 @@ export async function cliReference(): Promise<string> {
     "# Commands and flags",
     `${generated} [commands](../use/commands.md) says what each command is for; \`lantern COMMAND --help\` has examples.`,
     ...pages,
+    "## Flags of llama-server",
+    `\`lantern serve\` knows all flags of llama-server: those of other names, those that change nothing here (accepted, with a line that says why), and those that are refused.`,
+    llamaServerTable(),
     "## Flags of several commands",
     ["| flag | |", "|---|---|", ...shared.sort((a, b) => (a < b ? -1 : 1))].join("\n"),
   ].join("\n\n")}\n`;

@@ -172,8 +172,9 @@ export async function openWith(
   connection = await Connection.open(connect, restart);
   connection.onReopen = (warning) => options.onWarning?.(warning);
   signal = onProgress = undefined; // they apply to the first open only, not to a restart
-  const { spec, chatTemplate } = request;
-  const text = { start: () => platform.startThread("text"), request: { spec, chatTemplate } };
+  const { spec, chatTemplate, overrideKv } = request;
+  const textRequest = { spec, chatTemplate, overrideKv };
+  const text = { start: () => platform.startThread("text"), request: textRequest };
   const opened = connection;
   const devices = () => measuredDevices(opened.info);
   const cpuTimes = () => platform.cpuTimes?.();

@@ -1,38 +1,31 @@
-// The other names of flags. Translated before anything is parsed, so that every command knows them; flags.ts has the flags.
+// The other names of flags, and flags that stand for several. Translated before anything is parsed, so that every command knows them:
+// commander has short names of one letter only, and would read -ngl as -n with the value "gl". llama-server-flags.ts has the table.
 
-import { byName } from "../../src/base/by-name.ts";
+import { llamaServerFlags } from "./llama-server-flags.ts";
 
-/** llama.cpp's other names of a flag. Otherwise -ngl would be parsed as -n with the value "gl". */
-const otherNames: Readonly<Record<string, string>> = byName({
-  "-ngl": "--gpu-layers",
-  "--n-gpu-layers": "--gpu-layers",
-  "-np": "--parallel",
-  "-ot": "--override-tensor",
-  "-cmoe": "--cpu-moe",
-  "-ncmoe": "--n-cpu-moe",
-  ...{ "-md": "--model-draft", "--spec-draft-model": "--model-draft" },
-  ...{ "-td": "--threads-draft", "--spec-draft-threads": "--threads-draft" },
-  ...{ "-ngld": "--gpu-layers-draft", "--spec-draft-ngl": "--gpu-layers-draft" },
-  "--n-gpu-layers-draft": "--gpu-layers-draft",
-  "-Cr": "--cpu-range",
-  "-ctk": "--cache-type-k",
-  "-ctv": "--cache-type-v",
-  "-jf": "--json-schema-file",
-  "--draft-max": "--spec-draft-n-max",
-  "--draft-min": "--spec-draft-n-min",
-  "--draft-p-min": "--spec-draft-p-min",
-  "--embedding": "--embeddings",
-  "--rerank": "--reranking",
-  "--sleep-idle-seconds": "--keep-alive",
-});
+/** The name by which sentences and the parser know a flag: its first long one. */
+export const chiefName = (names: string): string =>
+  names.split(" ").find((name) => name.startsWith("--"))!;
+
+const others: ReadonlyMap<string, readonly string[]> = new Map(
+  llamaServerFlags.flatMap(({ names, ours, stands }) =>
+    names
+      .split(" ")
+      .map((name): [string, readonly string[]] => [name, stands ?? [ours ?? chiefName(names)]])
+      .filter(([name, words]) => words.length > 1 || words[0] !== name),
+  ),
+);
 
 /** The arguments with one name per flag; those after "--" are no flags of ours. */
 export function withOneName(args: readonly string[]): string[] {
   const end = args.indexOf("--");
-  return args.map((arg, at) => {
+  const isServe = args.includes("serve");
+  return args.flatMap((arg, at) => {
     if (end >= 0 && at > end) return arg;
+    if (!isServe && arg === "--draft") return arg; // llama-server's has gone; "lantern limits" has one
     const [, name, rest] = /^(-[^=]*)(=.*)?$/s.exec(arg) ?? [];
-    const other = name === undefined ? undefined : otherNames[name];
-    return other === undefined ? arg : other + (rest ?? "");
+    const words = name === undefined ? undefined : others.get(name);
+    if (words === undefined) return arg;
+    return words.length === 1 ? words[0]! + (rest ?? "") : words;
   });
 }

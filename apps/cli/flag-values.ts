@@ -43,6 +43,19 @@ export function onceFlag(text: string, before: string | undefined): string {
   throw new InvalidArgumentError(`It was given twice, first as '${before}'. Expected it once.`);
 }
 
+/** A parser for a JSON object. */
+export function objectFlag(text: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) {
+      return value as Record<string, unknown>;
+    }
+  } catch {
+    // No JSON is no object either.
+  }
+  throw new InvalidArgumentError('Expected a JSON object, as in \'{"key": "value"}\'.');
+}
+
 /** A parser for an effort of reasoning; undefined: the template's own. */
 export function effortFlag(text: string): string | undefined {
   if (text === "default") return undefined;

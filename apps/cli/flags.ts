@@ -22,6 +22,7 @@ import { modelHelp } from "./flag-help.ts";
 import { numberFlag, onceFlag } from "./flag-values.ts";
 import { addGrammarFlags, type GrammarFlags } from "./grammar-flags.ts";
 import { adapterOptions, addLoraFlags, type LoraFlags } from "./lora-flags.ts";
+import { addMetadataFlags, type MetadataFlags, metadataOptions } from "./metadata-flags.ts";
 import { addRowFlags, rowFlag, rowOptions } from "./option-flags.ts";
 import { addSpeculateFlags, type SpeculateFlags, speculateOption } from "./speculate-flags.ts";
 import { addTensorFlags, type TensorFlags, tensorPlaces } from "./tensor-flags.ts";
@@ -51,6 +52,7 @@ export interface ModelFlags
     SpeculateFlags,
     TensorFlags,
     LoraFlags,
+    MetadataFlags,
     DraftFlags {
   model?: string;
   ctxSize?: number;
@@ -153,6 +155,7 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
     );
   addTensorFlags(command);
   addLoraFlags(command);
+  addMetadataFlags(command);
   return addCpuFlags(addCacheTypeFlags(command, cacheType).addOption(weightsOption()));
 }
 
@@ -253,6 +256,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...gpuLayersOf(flags),
     ...tensorPlaces(flags),
     ...adapterOptions(flags),
+    ...metadataOptions(flags),
     ...(!flags.warmup && { warmup: false }),
     ...(flags.predictors !== undefined && { predictors: flags.predictors }),
     ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),

@@ -103,6 +103,7 @@ export function rowOptions(rows: Rows, flags: object): Readonly<Record<string, u
 
 function readValue(row: OptionRow, given: readonly unknown[]): unknown {
   if (row.type === "texts") return textsOf(row, given);
+  if (row.type === "number" && given.length > 1) return Math.min(...(given as number[]));
   if (row.type !== "choice" || row.flagWords === undefined) return given[0];
   const text = String(given[0]);
   return Object.hasOwn(row.flagWords, text) ? row.flagWords[text] : given[0];

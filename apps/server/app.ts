@@ -7,6 +7,7 @@
 import { Hono } from "hono";
 import { detailsOf } from "../../src/base/errors.ts";
 import { AbortedError } from "../../src/index.ts";
+import type { StaticFiles } from "../../src/platform/node-static.ts";
 import type { ServerContext } from "./context.ts";
 import {
   describeError,
@@ -25,7 +26,10 @@ import {
   workerPageHeaders,
 } from "./guard.ts";
 import { IgnoredFields } from "./ignored-fields.ts";
+import { answerInTime } from "./late-answer.ts";
 import type { Call, Route, RouteFamily } from "./route.ts";
+import { staticRoutes } from "./static-files.ts";
+import { isKept, keptIfAsked } from "./stream-keeper.ts";
 
 /** A file of the web app. */
 export interface Asset {
@@ -44,6 +48,8 @@ export interface AppOptions {
   assets?: ReadonlyMap<string, Asset>;
   /** Default: that of the server's settings. */
   guard?: Guard;
+  /** Files of the user's own, in place of the web app. */
+  staticFiles?: StaticFiles | undefined;
 }
 
 export type AppFetch = (request: Request, connection: Connection) => Promise<Response>;
@@ -53,17 +59,22 @@ interface Env {
 }
 
 export function createApp(server: ServerContext, options: AppOptions): AppFetch {
-  const app = new Hono<Env>();
+  const { apiPrefix } = server.settings;
+  const app = new Hono<Env>().basePath(apiPrefix);
   const guard = options.guard ?? createGuard(server.settings);
-  app.options("*", ({ req }) => {
+  app.options("*", ({ req, env }) => {
     try {
-      return guard.preflight(req.raw, req.path);
+      return guard.preflight(req.raw, req.path.slice(apiPrefix.length), env);
     } catch (error) {
       return errorResponse(describeError(error, report(server)), openaiErrors);
     }
   });
   for (const family of options.families) {
     for (const route of family.routes) mount(app, server, guard, family.errors, route);
+  }
+  const { staticFiles } = options;
+  for (const route of staticFiles ? staticRoutes(staticFiles, bareRoot, noSuchRoute) : []) {
+    mount(app, server, guard, openaiErrors, route);
   }
   if (!options.assets?.has("/")) mount(app, server, guard, openaiErrors, bareRoot);
   for (const [path, asset] of options.assets ?? []) {
@@ -101,9 +112,10 @@ function callOf(
   params: Readonly<Record<string, string>>,
   connection: Connection,
 ): Call {
-  const signal = AbortSignal.any([request.signal, server.stopSignal]);
+  const gone = new AbortController();
+  const signal = AbortSignal.any([gone.signal, server.stopSignal]);
   const url = new URL(request.url);
-  return {
+  const call: Call = {
     server: { ...server, models: server.models.forRequest(signal, { autoload: autoloadOf(url) }) },
     request,
     route,
@@ -114,7 +126,14 @@ function callOf(
     ignored: new IgnoredFields(server.settings.strictFields),
     login: (from) => guard.login(request, connection, from),
     signal,
+    end: () => gone.abort(new AbortedError("the request")),
   };
+  const leave = (): void => {
+    if (!isKept(call)) call.end();
+  };
+  if (request.signal.aborted) leave();
+  else request.signal.addEventListener("abort", leave, { once: true });
+  return call;
 }
 
 /** llama.cpp's ?autoload=true|false; undefined: as the server says. */
@@ -123,14 +142,23 @@ function autoloadOf({ searchParams }: URL): boolean | undefined {
   return asked === "true" || asked === "1" ? true : asked === null ? undefined : false;
 }
 
-/** Guards, handler, errors, counters, headers: in this order for every route. */
+/** An answer that takes long begins before it is there. */
 async function answer(call: Call, guard: Guard, connection: Connection): Promise<Response> {
+  const response = await answerInTime(call, wholeAnswer(call, guard, connection));
+  for (const [name, value] of Object.entries(guard.corsHeaders(call.request.headers))) {
+    response.headers.set(name, value);
+  }
+  return response;
+}
+
+/** Guards, handler, errors, counters, headers: in this order for every route. */
+async function wholeAnswer(call: Call, guard: Guard, connection: Connection): Promise<Response> {
   const { server, request, route } = call;
   const startMs = server.now();
   let response: Response;
   try {
     call.client = await guard.check(request, connection, route.access);
-    response = await route.handle(call);
+    response = keptIfAsked(call, await route.handle(call));
   } catch (error) {
     // After the client has gone, any failure is due to that, and the response has no reader.
     const seen = request.signal.aborted ? new AbortedError("the request") : error;
@@ -141,9 +169,6 @@ async function answer(call: Call, guard: Guard, connection: Connection): Promise
   }
   const { method } = request;
   server.metrics.requests.add(1, { route: route.path, method, status: response.status });
-  for (const [name, value] of Object.entries(guard.corsHeaders(request.headers))) {
-    response.headers.set(name, value);
-  }
   const more = { ...call.headers, ...call.ignored.headers() };
   for (const [name, value] of Object.entries(more)) response.headers.set(name, value);
   server.ignored.see(route.path, call.ignored.names);

@@ -46,6 +46,7 @@ export async function readFields<S extends z.ZodObject>(
   if (typeof body !== "object" || body === null || Array.isArray(body)) {
     throw invalidRequest("the body is not a JSON object, expected one");
   }
+  call.asksStream = (body as { stream?: unknown }).stream;
   return checkFields(body as Record<string, unknown>, schema, rules, "", call.ignored);
 }
 

@@ -105,7 +105,8 @@ export function toMessages(
 
 /** Template options besides the messages. */
 export function promptOptions(fields: TemplateFields, settings: ServerSettings): ChatPromptOptions {
-  const { continue_final_message: continueFinal, reasoning_effort: effort } = fields;
+  const { reasoning_effort: effort } = fields;
+  const continueFinal = fields.continue_final_message ?? (settings.prefill ? undefined : false);
   return {
     addGenerationPrompt: fields.add_generation_prompt,
     ...(continueFinal !== undefined && { continueFinal: continueFinal !== false }),
@@ -120,7 +121,11 @@ export function promptOptions(fields: TemplateFields, settings: ServerSettings):
 
 /** Variables of templates, unless a request sets them. */
 export function templateDefaults(settings: ServerSettings): Readonly<Record<string, unknown>> {
-  return { ...thinking(settings.thinking), ...effortVariables(settings.reasoning?.effort) };
+  return {
+    ...settings.templateVariables,
+    ...thinking(settings.thinking),
+    ...effortVariables(settings.reasoning?.effort),
+  };
 }
 
 function effortVariables(effort: string | undefined): Readonly<Record<string, unknown>> {

@@ -4,6 +4,7 @@
 import type { GenerateOptions, Pooling } from "../../src/index.ts";
 import type { AccessSettings } from "./access.ts";
 import { IgnoredNames } from "./ignored-fields.ts";
+import { KeptStreams } from "./kept-streams.ts";
 import type { Metrics } from "./metrics.ts";
 import { createMetrics } from "./metrics.ts";
 import { DerivedModels, type DerivedStore, type ParameterReader } from "./models/derived.ts";
@@ -20,6 +21,13 @@ import { type SystemReading, UsageHistory } from "./usage.ts";
 
 export type { ServedModel } from "./served-model.ts";
 
+/** What pages of allowed origins may do; undefined: what their browser asks for. */
+export interface CorsRules {
+  readonly methods?: string | undefined;
+  readonly headers?: string | undefined;
+  readonly credentials: boolean;
+}
+
 export interface ServerSettings {
   version: string;
   /** The access rights of clients. */
@@ -32,6 +40,8 @@ export interface ServerSettings {
   maxMessages: number;
   /** Origins whose pages may send requests; "*": all, "localhost": this machine's. Empty: none. */
   corsOrigins: readonly string[];
+  /** What pages of those origins may do. */
+  corsRules: CorsRules;
   /** Accept only the names of served models, even if there is a single model. */
   strictModel: boolean;
   /** Refuse fields that would otherwise be ignored and named. */
@@ -62,8 +72,20 @@ export interface ServerSettings {
   pages: PageModels;
   /** How long a model stays in memory after its last request, unless a request says otherwise; Infinity: until the end. */
   keepMs: number;
-  /** How often an idle event stream sends a heartbeat. */
+  /** How often an idle stream sends a heartbeat; Infinity: never. */
   heartbeatMs: number;
+  /** After what time an answer begins that is not there yet. */
+  patienceMs: number;
+  /** What the path of every request begins with. */
+  apiPrefix: string;
+  /** Words about the models, for lists. */
+  tags: readonly string[];
+  /** Variables of chat templates, unless a request sets them. */
+  templateVariables: Readonly<Record<string, unknown>>;
+  /** An answer goes on with a conversation's last message if that is an assistant's, unless a request says otherwise. */
+  prefill: boolean;
+  /** llama.cpp's number of a norm of embeddings, unless a request sets it. */
+  normalize?: number | undefined;
 }
 
 /** The models that the pages of the web app begin with, by name; undefined: the page chooses. */
@@ -88,6 +110,8 @@ export interface ServerContext {
   readonly large: AdmissionQueue;
   readonly jobs: Set<Job>;
   readonly slots: Slots;
+  /** Streams that outlast their connections. */
+  readonly streams: KeptStreams;
   /** Models that can be listed, downloaded and deleted; undefined: only the served ones exist. */
   readonly library: ModelLibrary | undefined;
   readonly metrics: Metrics;
@@ -158,6 +182,7 @@ export function createContext(options: ContextOptions): ServerContext {
     large: new AdmissionQueue(largeBodies, settings.queue, largeBodiesOfClient),
     jobs,
     slots: new Slots(settings.parallel, settings.queue),
+    streams: new KeptStreams(clock.time),
     library: options.library,
     metrics: createMetrics(),
     settings,

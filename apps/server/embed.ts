@@ -68,9 +68,10 @@ export async function embedInputs(
   }
   const pooling = fields.pooling ?? poolingOf(call, served);
   return await inTurn(call, served, prompts.length, async () => {
+    const normalize = fields.normalize ?? call.server.settings.normalize;
     const found = await model.embed(prompts, {
       ...(pooling !== undefined && { pooling }),
-      ...(fields.normalize !== undefined && { normalize: fields.normalize }),
+      ...(normalize !== undefined && { normalize }),
       ...(fields.dimensions !== undefined && { dimensions: fields.dimensions }),
       signal: call.signal,
     });

@@ -16,6 +16,8 @@ export interface Connection {
   address: string;
   /** It is one of this machine's own addresses. */
   isLocal: boolean;
+  /** It came through a UNIX socket, which no page of a browser reaches: any Host header will do. */
+  isFile?: boolean;
 }
 
 export interface Guard {
@@ -25,22 +27,35 @@ export interface Guard {
   login(request: Request, connection: Connection, from: LoginSource): Promise<string | undefined>;
   corsHeaders(headers: Headers): Record<string, string>;
   /** The response to a CORS preflight: without CORS headers, the browser does not send the request. */
-  preflight(request: Request, path: string): Response;
+  preflight(request: Request, path: string, connection: Connection): Response;
+}
+
+/** "app://*" allows all that begin so; a star does not go past a slash. */
+function originPattern(origin: string): (given: string) => boolean {
+  if (!origin.includes("*")) return (given) => given === origin;
+  const parts = origin.split("*").map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  const pattern = new RegExp(`^${parts.join("[^/]*")}$`);
+  return (given) => pattern.test(given);
 }
 
 export function createGuard(
-  settings: Pick<ServerSettings, "access" | "corsOrigins" | "hosts">,
+  settings: Pick<ServerSettings, "access" | "corsOrigins" | "corsRules" | "hosts">,
 ): Guard {
-  const { corsOrigins, hosts } = settings;
+  const {
+    corsOrigins,
+    corsRules: { methods, headers: allowedHeaders, credentials },
+    hosts,
+  } = settings;
   const access = createAccess(settings.access);
+  const patterns = corsOrigins.map(originPattern);
   const allowed = (origin: string): boolean =>
     corsOrigins.includes("*") ||
-    corsOrigins.includes(origin) ||
+    patterns.some((matches) => matches(origin)) ||
     (corsOrigins.includes("localhost") && isLocal(origin));
 
   return {
     async check(request, connection, needed) {
-      checkHosts(request, hosts);
+      if (!connection.isFile) checkHosts(request, hosts);
       const { headers } = request;
       const origin = headers.get("origin");
       if (origin !== null && !sameHost(origin, headers.get("host")) && !allowed(origin)) {
@@ -57,21 +72,25 @@ export function createGuard(
       if (origin === null || !allowed(origin)) return {};
       return {
         "access-control-allow-origin": origin,
-        "access-control-allow-credentials": "true",
+        ...(credentials && { "access-control-allow-credentials": "true" }),
         "access-control-expose-headers": "retry-after, x-request-id",
         vary: "origin",
       };
     },
-    preflight(request, path) {
-      checkHosts(request, hosts);
+    preflight(request, path, connection) {
+      if (!connection.isFile) checkHosts(request, hosts);
       const { headers } = request;
       const own = path.startsWith("/lantern/") ? "PUT, PATCH, " : "";
       const answer = this.corsHeaders(headers);
       if ("access-control-allow-origin" in answer) {
-        answer["access-control-allow-methods"] = `GET, POST, ${own}DELETE, OPTIONS`;
+        answer["access-control-allow-methods"] = methods ?? `GET, POST, ${own}DELETE, OPTIONS`;
         // With credentials, a browser takes "*" for the literal name of a header.
         answer["access-control-allow-headers"] =
-          headers.get("access-control-request-headers") ?? "*";
+          allowedHeaders ?? headers.get("access-control-request-headers") ?? "*";
+        // A page of the internet that asks a program of this machine or network asks for this, too.
+        if (headers.get("access-control-request-private-network") === "true") {
+          answer["access-control-allow-private-network"] = "true";
+        }
         answer["access-control-max-age"] = "600";
       }
       return new Response(null, { status: 200, headers: answer });

@@ -25,6 +25,12 @@ export function isAddress(name: string): boolean {
   return parts.length === 4 && parts.every((part) => /^\d{1,3}$/.test(part) && Number(part) < 256);
 }
 
+/** The UNIX socket that a --host names, as llama-server's does: "unix:/run/lantern.sock" or "./lantern.sock"; undefined: it is an address. */
+export function socketFileOf(host: string): string | undefined {
+  if (host.startsWith("unix:")) return host.slice("unix:".length).replace(/^\/\/(?=\/)/, "");
+  return /\.sock$/.test(host) ? host : undefined;
+}
+
 /** "build.example.org" -> that and "build": a machine's own name with and without its domain. */
 export function machineNames(name: string): string[] {
   const full = hostNameOf(name);
@@ -36,6 +42,10 @@ export function isLoopback(address: string): boolean {
   const plain = withoutMapping(address);
   return plain === "localhost" || plain === "::1" || /^127\.\d+\.\d+\.\d+$/.test(plain);
 }
+
+/** Whether a server with this host is for programs on its machine only. */
+export const isLocalHost = (host: string): boolean =>
+  isLoopback(host) || socketFileOf(host) !== undefined;
 
 /**
  * Identifies a client by its address. Parts of the address that one client can choose are ignored: on this machine all

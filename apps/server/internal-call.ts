@@ -65,6 +65,7 @@ export async function callRoute(
     ignored: new IgnoredFields(server.settings.strictFields),
     login: async () => undefined,
     signal: ended,
+    end: () => {},
   };
   let response: Response;
   let lost: LineAnswer["lost"];

@@ -1,16 +1,23 @@
-// The app on a socket: Node's HTTP server under @hono/node-server, with limits on slow clients, and a stop in three
-// steps: no new connections, a grace period for running requests, and an abort with a last event for the rest.
+// The app on a socket, of TCP or of UNIX, with TLS or without: Node's server under @hono/node-server, with limits on slow clients, and
+// a stop in three steps: no new connections, a grace period for running requests, and an abort with a last event for the rest.
 
 import { createAdaptorServer } from "@hono/node-server";
+import { removeStaleSocket } from "../../src/platform/node-socket-file.ts";
+import { createTlsServer } from "../../src/platform/node-tls.ts";
 import type { AppFetch } from "./app.ts";
 import { brokenRequest, openaiErrors, unknownExpectation } from "./errors.ts";
 import { apiHeaders } from "./guard.ts";
-import { isLoopback } from "./host-names.ts";
+import { isLoopback, socketFileOf } from "./host-names.ts";
 
 export interface ListenOptions {
+  /** An address, or a UNIX socket (socketFileOf). */
   host: string;
   /** 0: any free port. */
   port: number;
+  /** Let other servers listen on the port. */
+  reusePort?: boolean;
+  /** Key and certificates in PEM: HTTPS. */
+  tls?: { key: string; cert: string } | undefined;
   /** How long a client may take to send its headers, and its whole request. */
   headersTimeoutMs: number;
   requestTimeoutMs: number;
@@ -19,7 +26,7 @@ export interface ListenOptions {
 }
 
 export interface Listener {
-  /** "http://127.0.0.1:8080" */
+  /** "http://127.0.0.1:8080", "unix:/run/lantern.sock" */
   readonly url: string;
   readonly port: number;
   /** No new connections; idle ones are closed. */
@@ -183,20 +190,24 @@ const PROBED_MS = 30_000;
 const KEPT_MS = 75_000;
 
 export async function listen(app: AppFetch, options: ListenOptions): Promise<Listener> {
-  const { host, port } = options;
+  const { host, port, tls } = options;
+  const file = socketFileOf(host);
   let isStopping = false;
   const server = createAdaptorServer({
     fetch: async (request, env) => {
       const incoming = env.incoming as unknown as RawRequest;
-      const { remoteAddress: address = "unknown", localAddress } = incoming.socket;
+      const { remoteAddress = "unknown", localAddress } = incoming.socket;
+      const address = file === undefined ? remoteAddress : "UNIX socket";
       // A client whose address is the server's own is on this machine.
-      const isLocal = isLoopback(address) || address === localAddress;
-      const response = await app(request, { address, isLocal });
+      const isLocal = file !== undefined || isLoopback(address) || address === localAddress;
+      const isFile = file !== undefined;
+      const response = await app(request, { address, isLocal, isFile });
       await dropBody(incoming);
       if (!incoming.complete || isStopping) closeBehind(incoming, response);
       return response;
     },
-    hostname: host,
+    hostname: file === undefined ? host : "localhost",
+    ...(tls && { createServer: createTlsServer }),
     overrideGlobalObjects: false, // other code in this process keeps its own Request and Response
     serverOptions: {
       headersTimeout: options.headersTimeoutMs,
@@ -207,6 +218,7 @@ export async function listen(app: AppFetch, options: ListenOptions): Promise<Lis
       keepAliveInitialDelay: PROBED_MS,
       maxHeaderSize: 16384,
       requireHostHeader: false, // the guard refuses it; Node would before protect()
+      ...tls,
     },
   });
   protect(server as RawEvents);
@@ -215,13 +227,19 @@ export async function listen(app: AppFetch, options: ListenOptions): Promise<Lis
   if ("timeout" in server) server.timeout = options.unreadTimeoutMs ?? UNREAD_MS;
   const { promise: listening, resolve, reject } = Promise.withResolvers<void>();
   server.once("error", reject);
-  server.listen(port, host, () => resolve());
+  if (file !== undefined) {
+    await removeStaleSocket(file);
+    server.listen({ path: file }, () => resolve());
+  } else server.listen({ port, host, reusePort: options.reusePort ?? false }, () => resolve());
   await listening;
   const address = server.address();
   const bound = typeof address === "object" && address !== null ? address.port : port;
   const { promise: closed, resolve: close } = Promise.withResolvers<void>();
   return {
-    url: `http://${host.includes(":") ? `[${host}]` : host}:${bound}`,
+    url:
+      file === undefined
+        ? `${tls ? "https" : "http"}://${host.includes(":") ? `[${host}]` : host}:${bound}`
+        : `unix:${file}`,
     port: bound,
     closed,
     stopAccepting() {

@@ -17,7 +17,9 @@ export async function listenLocally(
   { port, log }: { port: number; log: (line: string) => void },
 ): Promise<LocalServer> {
   const access = { apiKeys: [], adminKey: undefined, token: undefined };
-  const guard = createGuard({ access, corsOrigins: [], hosts: ["localhost"] });
+  const guard = createGuard({
+    ...{ access, corsOrigins: [], corsRules: { credentials: true }, hosts: ["localhost"] },
+  });
   const answer: AppFetch = async (request, connection) => {
     try {
       await guard.check(request, connection, "use");

@@ -49,6 +49,10 @@ export interface Call {
   login(from: LoginSource): Promise<string | undefined>;
   /** Aborted when the client has gone, or when the server stops. */
   signal: AbortSignal;
+  /** The field `stream` of the body; undefined: it was not read yet, or has none. */
+  asksStream?: unknown;
+  /** Ends the request as if its client had gone. */
+  end(): void;
   /** Fields of the request that are not honoured. */
   ignored: IgnoredFields;
   /** More headers of the response. */

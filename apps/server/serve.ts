@@ -4,14 +4,21 @@
 import { atMost } from "../../src/base/at-most.ts";
 import { byName } from "../../src/base/by-name.ts";
 import type { GenerateOptions, Model, Pooling } from "../../src/index.ts";
+import type { StaticFiles } from "../../src/platform/node-static.ts";
 import type { Answerer } from "../batch/runner.ts";
 import { randomToken } from "./access.ts";
 import { type AppFetch, type Asset, createApp } from "./app.ts";
 import type { BatchPlace } from "./batch-service.ts";
-import { createContext, type LogRequest, type PageModels, type ServerContext } from "./context.ts";
+import {
+  type CorsRules,
+  createContext,
+  type LogRequest,
+  type PageModels,
+  type ServerContext,
+} from "./context.ts";
 import { stopping } from "./errors.ts";
 import type { OpenDatabase } from "./held.ts";
-import { hostNameOf, isLoopback } from "./host-names.ts";
+import { hostNameOf, isLocalHost } from "./host-names.ts";
 import { IgnoredFields } from "./ignored-fields.ts";
 import { backgroundContext, callRoute } from "./internal-call.ts";
 import { listen } from "./listen.ts";
@@ -26,7 +33,7 @@ import type { OpenedFamilies, RouteFamily } from "./route.ts";
 import { openedFamilies, routeFamilies } from "./routes/table.ts";
 import type { SystemReading } from "./usage.ts";
 
-export { hostNameOf, isLoopback, machineNames } from "./host-names.ts";
+export { hostNameOf, isLocalHost, machineNames } from "./host-names.ts";
 export { listenLocally } from "./local-handler.ts";
 export type { LoadChange, LoadChoices, LoadPlan, ModelLibrary } from "./models/library.ts";
 export type { ModelPreset, OnDemandModel, OnDemandModels, PoolLimits } from "./models/on-demand.ts";
@@ -38,10 +45,16 @@ export interface StartOptions {
   /** By the names that clients use; the first is the default. */
   models: Readonly<Record<string, Model>>;
   version: string;
-  /** Default 127.0.0.1: this machine only. */
+  /** Default 127.0.0.1: this machine only. "unix:PATH", or a path that ends in .sock: a UNIX socket. */
   host?: string;
   /** Default 8080; 0: any free port. */
   port?: number;
+  /** Let other servers listen on the port (default false). */
+  reusePort?: boolean;
+  /** Key and certificates in PEM: HTTPS. */
+  tls?: { key: string; cert: string };
+  /** What the path of every request begins with, as in "/llm" (default: nothing). */
+  apiPrefix?: string;
   /** API keys, one of which clients must send; none: all clients may generate. */
   apiKeys?: readonly string[];
   /** Allows changing models and conversations (routes of access "admin"), from any address. */
@@ -63,6 +76,8 @@ export interface StartOptions {
   maxMessages?: number;
   /** Origins whose pages may send requests; "*": all, "localhost": those of this machine. */
   corsOrigins?: readonly string[];
+  /** What those pages may do (default: what their browser asks for, with credentials). */
+  corsRules?: CorsRules;
   /** A single model accepts only its own name (default: any). */
   strictModel?: boolean;
   /** Refuse fields of requests that are otherwise ignored and named. */
@@ -102,8 +117,18 @@ export interface StartOptions {
   derivedStore?: DerivedStore;
   /** How many models are in memory at a time (default: as many as fit). */
   limits?: PoolLimits;
-  /** How often an idle stream sends a comment in ms (default 12000), so that no proxy cuts it. */
+  /** How often an idle stream sends a comment in ms (default 12000), so that no proxy cuts it; Infinity: never. */
   heartbeatMs?: number;
+  /** After what time in ms an answer begins that is not there yet (default 45000). */
+  patienceMs?: number;
+  /** Words about the models, for lists (default: none). */
+  tags?: readonly string[];
+  /** Variables of chat templates, unless a request sets them. */
+  templateVariables?: Readonly<Record<string, unknown>>;
+  /** An answer goes on with a conversation's last message if that is an assistant's (default true). */
+  prefill?: boolean;
+  /** llama.cpp's number of a norm of embeddings, unless a request sets it. */
+  normalize?: number;
   headersTimeoutMs?: number;
   requestTimeoutMs?: number;
   /** How long running requests may continue after stop() (default 5000). */
@@ -122,6 +147,8 @@ export interface StartOptions {
   tools?: ToolHost;
   /** The web app's files, by path. */
   assets?: ReadonlyMap<string, Asset>;
+  /** Files of the user's own, in place of the web app. */
+  staticFiles?: StaticFiles;
   log?: (line: string) => void;
   /** Called with a line for every answered request (default: nothing). */
   logRequest?: LogRequest;
@@ -160,11 +187,15 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
   const listener = await listen(async (...request) => await (await ready)(...request), {
     host,
     port,
+    reusePort: options.reusePort ?? false,
+    tls: options.tls,
     headersTimeoutMs: options.headersTimeoutMs ?? 15_000,
     requestTimeoutMs: options.requestTimeoutMs ?? 60_000,
   });
   const own = Object.hasOwn(wildcards, host) ? wildcards[host] : undefined;
-  const reachable = own === undefined ? listener.url : `http://${own}:${listener.port}`;
+  const scheme = options.tls ? "https" : "http";
+  const address = own === undefined ? listener.url : `${scheme}://${own}:${listener.port}`;
+  const reachable = `${address}${context.settings.apiPrefix}`;
   const { families, opened } = await openFamilies(context, knownAt(reachable, options)).catch(
     async (error: unknown) => {
       listener.stopAccepting();
@@ -174,10 +205,11 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     },
   );
   await context.made.restore();
-  beginWith(createApp(context, { families, ...(options.assets && { assets: options.assets }) }));
+  const { assets, staticFiles } = options;
+  beginWith(createApp(context, { families, staticFiles, ...(assets && { assets }) }));
   context.usage.start();
   return {
-    url: listener.url,
+    url: `${listener.url}${context.settings.apiPrefix}`,
     pageUrl: token === false ? reachable : `${reachable}/?token=${encodeURIComponent(token)}`,
     token: token === false ? undefined : token,
     port: listener.port,
@@ -221,6 +253,7 @@ export function contextOf(
       maxBodyBytes: options.maxBodyBytes ?? 16 * 2 ** 20,
       maxMessages: options.maxMessages ?? 4096,
       corsOrigins: options.corsOrigins ?? [],
+      corsRules: options.corsRules ?? { credentials: true },
       strictModel: options.strictModel ?? false,
       strictFields: options.strictFields ?? false,
       slots: options.slots ?? true,
@@ -232,7 +265,7 @@ export function contextOf(
       hosts: ["localhost", host, ...(options.allowedHosts ?? [])].flatMap(
         (name) => hostNameOf(name) ?? [],
       ),
-      isLocal: isLoopback(host),
+      isLocal: isLocalHost(host),
       sampling: options.sampling ?? {},
       pooling: options.pooling,
       embeddingsOnly: options.embeddingsOnly ?? false,
@@ -240,6 +273,12 @@ export function contextOf(
       pages: options.pages ?? {},
       keepMs: options.keepMs ?? Infinity,
       heartbeatMs: options.heartbeatMs ?? 12_000,
+      patienceMs: options.patienceMs ?? 45_000,
+      apiPrefix: options.apiPrefix ?? "",
+      tags: options.tags ?? [],
+      templateVariables: options.templateVariables ?? {},
+      prefill: options.prefill ?? true,
+      normalize: options.normalize,
     },
     models: Object.entries(options.models).map(([id, model]) => ({
       id,

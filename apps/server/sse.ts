@@ -3,11 +3,13 @@
 // event.
 //
 // While a request waits in the queue or for its prompt, there may be nothing to send for minutes. Proxies and clients
-// cut silent connections: server-sent events have comments for that, which every client skips.
+// cut silent connections: server-sent events have comments for that, which every client skips, and white space before a line of JSON
+// means nothing.
 
 import { detailsOf } from "../../src/base/errors.ts";
 import type { ServerContext } from "./context.ts";
 import { type ApiErrorFacts, describeError } from "./errors.ts";
+import { beats, repeat } from "./late-answer.ts";
 
 const encoder = new TextEncoder();
 
@@ -26,14 +28,11 @@ function eventText({ name, id, data }: ServerEvent): string {
   return `${type}${id === undefined ? "" : `id: ${id}\n`}data: ${text}\n\n`;
 }
 
-const eventHeaders = {
+export const eventHeaders = {
   "content-type": "text/event-stream; charset=utf-8",
   "cache-control": "no-cache, no-transform",
   "x-accel-buffering": "no", // a proxy should pass every event on immediately
 };
-
-/** Ignored by clients, but shows all proxies that the connection is in use. */
-const heartbeat = encoder.encode(": waiting\n\n");
 
 export interface StreamEnd<T> {
   server: ServerContext;
@@ -46,7 +45,7 @@ export function eventStream(
   events: AsyncIterable<ServerEvent>,
   end: StreamEnd<ServerEvent>,
 ): Response {
-  const body = toBody(events, (event) => encoder.encode(eventText(event)), end, heartbeat);
+  const body = toBody(events, (event) => encoder.encode(eventText(event)), end, beats.events);
   return new Response(body, { headers: eventHeaders });
 }
 
@@ -59,6 +58,7 @@ export async function eventsOf<T>(
   starting: Promise<T>,
   events: (started: T) => AsyncIterable<ServerEvent>,
 ): Promise<AsyncIterable<ServerEvent>> {
+  if (!Number.isFinite(settings.heartbeatMs)) return events(await starting);
   const late = Promise.withResolvers<undefined>();
   const timer = setTimeout(late.resolve, settings.heartbeatMs, undefined);
   try {
@@ -75,7 +75,12 @@ export async function eventsOf<T>(
 
 /** application/x-ndjson: one JSON object per line. */
 export function lineStream(lines: AsyncIterable<object>, end: StreamEnd<object>): Response {
-  const body = toBody(lines, (line) => encoder.encode(`${JSON.stringify(line)}\n`), end);
+  const body = toBody(
+    lines,
+    (line) => encoder.encode(`${JSON.stringify(line)}\n`),
+    end,
+    beats.lines,
+  );
   return new Response(body, { headers: { "content-type": "application/x-ndjson" } });
 }
 
@@ -94,19 +99,19 @@ function toBody<T>(
   items: AsyncIterable<T>,
   encode: (item: T) => Uint8Array,
   end?: StreamEnd<T>,
-  beat?: Uint8Array,
+  beat = "",
 ): ReadableStream<Uint8Array> {
   const iterator = items[Symbol.asyncIterator]();
   let gone = false; // the client has gone: there is no reader
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
-      const timer =
-        end &&
-        beat &&
-        setInterval(() => {
+      using _heart = repeat(
+        () => {
           // A client that does not read gets no more heartbeats.
-          if (!gone && controller.desiredSize! > 0) controller.enqueue(beat);
-        }, end.server.settings.heartbeatMs);
+          if (!gone && controller.desiredSize! > 0) controller.enqueue(encoder.encode(beat));
+        },
+        end && beat !== "" ? end.server.settings.heartbeatMs : Number.POSITIVE_INFINITY,
+      );
       try {
         const { done, value } = await iterator.next();
         if (gone) return;
@@ -118,8 +123,6 @@ function toBody<T>(
         const facts = describeError(error, (bug) => end.server.log(detailsOf(bug)));
         for (const item of end.error(facts)) controller.enqueue(encode(item));
         controller.close();
-      } finally {
-        clearInterval(timer);
       }
     },
     async cancel() {

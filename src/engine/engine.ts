@@ -233,7 +233,10 @@ export class Engine {
       batch: new Batch(plan.limits),
       promptChunk: this.isBidirectional
         ? plan.limits.maxTokens
-        : (options.promptChunk?.(plan.graph, options.kvType) ?? defaultChunk(plan.limits)),
+        : Math.min(
+            options.promptChunk?.(plan.graph, options.kvType) ?? defaultChunk(plan.limits),
+            plan.limits.maxTokens,
+          ),
       tokenTile: parts.backend.tokenTile ?? 1,
       makeRoom: (sequence, count) => this.#room.makeRoom(sequence, count),
       onBatch: () => {

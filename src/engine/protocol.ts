@@ -111,7 +111,7 @@ export interface TokenPieces {
 }
 
 /** The part of a model's request that a text thread needs. */
-export type TextRequest = Pick<OpenRequest, "spec" | "chatTemplate">;
+export type TextRequest = Pick<OpenRequest, "spec" | "chatTemplate" | "overrideKv">;
 
 /** Methods on texts alone: run by the engine's thread or by the text thread (text-desk.ts). */
 interface SharedTextMethods {

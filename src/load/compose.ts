@@ -48,7 +48,8 @@ export function templateOf(
 function named(asked: string): string {
   const builtIn = builtInTemplates[asked];
   if (builtIn !== undefined) return builtIn;
-  if (asked.includes("{%") || asked.includes("{{")) return asked;
+  // A text of several words is a template without variables.
+  if (/\{[%{]|\S\s+\S/.test(asked)) return asked;
   throw new UsageError(
     `chatTemplate: got "${asked}", expected a Jinja template or one of ${Object.keys(builtInTemplates).join(", ")}`,
   );

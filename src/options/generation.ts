@@ -48,8 +48,10 @@ export const generationTable = {
   cachePrompt: {
     type: "boolean",
     label: "Prompt cache",
+    flag: "--cache-prompt",
     field: "cache_prompt",
-    help: "reuse what is known of the prompt",
+    help: "reuse what is known of the prompt (default)",
+    noHelp: "compute the whole prompt, whatever is known of it",
     default: true,
   },
   /** false: what is computed of it stays in memory, and no copy of it is written to disk (default true). */

@@ -16,6 +16,32 @@ export const openTable = {
     help: "size of the context, in tokens",
     usual: "the model's own, or as much of it as memory has room for",
     range: { integer: true, min: 1, max: 16777216 },
+    none: 0,
+  },
+  /**
+   * Other values of the file's metadata, as llama.cpp's --override-kv: "KEY=TYPE:VALUE" with the type int, float, bool or str. A key that
+   * begins with a dot is the architecture's: ".rope.freq_base=float:1000000". Default: none.
+   */
+  overrideKv: {
+    type: "texts",
+    label: "metadata",
+    help: "other values of the file's metadata",
+    shortFlag: "--override-kv",
+    most: 256,
+    longest: 65_536,
+  },
+  /**
+   * The most tokens of prompts in a batch while other generations write (default: what was measured, else a part of a batch): a smaller
+   * number delays them less, a larger one computes prompts sooner.
+   */
+  batchTokens: {
+    type: "number",
+    label: "tokens in a batch",
+    flag: "--ubatch-size <n>",
+    otherFlag: "--batch-size <n>",
+    help: "compute at most this many tokens of prompts in a batch while other answers are written (also: -ub; -b: the smaller one counts)",
+    usual: "what was measured",
+    range: { integer: true, min: 1, max: 1048576 },
   },
   /**
    * How many generations the KV cache has room for at once, each with a full context (default 1; fewer if memory is
@@ -95,6 +121,7 @@ export const openTable = {
     help: "compute threads",
     usual: "all cores",
     range: { integer: true, min: 1, max: 256 },
+    none: -1,
   },
   binding: {
     type: "other",
@@ -287,6 +314,7 @@ export const openTable = {
     help: "compute threads of the draft model (also: -td)",
     usual: "1 up to 8 MB, else as --threads",
     range: { integer: true, min: 1, max: 256 },
+    none: -1,
   },
   /** Layers of the draft model on the GPU, as gpuLayers; default: all where this model has some there, otherwise none. */
   draftGpuLayers: {

@@ -28,7 +28,19 @@ const types: Readonly<Record<string, string>> = byName({
   ".json": "application/json",
   ".webmanifest": "application/manifest+json",
   ".woff2": "font/woff2",
+  ".mjs": "text/javascript; charset=utf-8",
+  ".txt": "text/plain; charset=utf-8",
+  ".md": "text/markdown; charset=utf-8",
+  ".jpg": "image/jpeg",
+  ".jpeg": "image/jpeg",
+  ".gif": "image/gif",
+  ".webp": "image/webp",
+  ".wasm": "application/wasm",
+  ".pdf": "application/pdf",
 });
+
+/** The content type of a file, by its name; undefined: the name says none. */
+export const typeOfFile = (path: string): string | undefined => types[extname(path).toLowerCase()];
 
 /** The built web app: from dist/web (of a checkout or the published package), or from inside the single-file program. */
 export function webAssets(): Map<string, AssetFile> | undefined {
@@ -58,7 +70,7 @@ function addAsset(
   path: string,
   bytes: Uint8Array<ArrayBuffer>,
 ): void {
-  const type = types[extname(path)];
+  const type = typeOfFile(path);
   if (type === undefined) return;
   const immutable = /^\/(assets|threads)\//.test(path); // vite puts a hash into these names
   const page = path === "/index.html" ? "/" : path.replace(/\.html$/, "");

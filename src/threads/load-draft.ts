@@ -40,6 +40,7 @@ export async function loadDraft(
         // Predictors belong to one model.
         sparse: request.sparse === "predict" ? "auto" : request.sparse,
         predictors: undefined,
+        overrideKv: undefined,
         overrideTensors: undefined,
         cpuExperts: undefined,
         expertSlots: undefined,

@@ -27,6 +27,7 @@ import { LOCAL_SAMPLES, weightsFingerprint, withSamples } from "../formats/finge
 import { asHalves, halfWarnings } from "../formats/half-weights.ts";
 import type { ModelFile } from "../formats/model-file.ts";
 import { openModelFile } from "../formats/open-model-file.ts";
+import { withOverrides } from "../formats/overridden.ts";
 import type { KernelTarget } from "../kernels/target.ts";
 import { chooseBackend, type MeasuredSides, type TunedGpuLookup } from "../load/choose-backend.ts";
 import { templateOf, tokenizerOf } from "../load/compose.ts";
@@ -233,7 +234,9 @@ async function loadOnce(
   laps?.resume(startMs(request));
   laps?.lap("load", "start");
   const bound = await bind(request);
-  const stored = await openModelFile(await platform.openModelSource(request.spec));
+  const { overrideKv } = request;
+  const source = await platform.openModelSource(request.spec);
+  const stored = withOverrides(await openModelFile(source), overrideKv);
   let backend: Backend | undefined;
   let adapters: OpenedAdapter[] = [];
   let predicted = NO_PREDICTORS;
@@ -261,7 +264,9 @@ async function loadOnce(
     const asked = backendRequest(request, level, tuned ?? { notes: [untuned] }, bound);
     const { threads } = asked;
     const ownName = await weightsName(request, model);
-    const nameOfWeights = async () => `${await ownName()}${predicted.fingerprint}`;
+    // State that was computed with other metadata is another model's.
+    const changed = overrideKv?.length ? JSON.stringify(overrideKv) : "";
+    const nameOfWeights = async () => `${await ownName()}${predicted.fingerprint}${changed}`;
     const notes = [...(asked.notes ?? []), ...gpu.notes];
     const isSparse =
       adapters.length === 0 && (request.sparse === true || predicted.part !== undefined);
@@ -350,7 +355,12 @@ async function loadOnce(
         ramBytes: request.ramBytes,
         diskRate: () => diskRate(file),
         parallel: request.parallel,
-        promptChunk: chosen.usesGpu ? undefined : await choices?.measuredChunk(backend.threads),
+        promptChunk:
+          request.batchTokens !== undefined
+            ? () => request.batchTokens
+            : chosen.usesGpu
+              ? undefined
+              : await choices?.measuredChunk(backend.threads),
         batchShape: chosen.usesGpu ? undefined : batchShape,
         laps,
         cores: request.cores,
@@ -390,6 +400,7 @@ async function loadOnce(
           const own = isRemote ? await weightsFingerprint(model, LOCAL_SAMPLES) : await ownName();
           const added = adapters.map(({ part: { fingerprint, scale } }) => [fingerprint, scale]);
           const facts = [own, predicted.fingerprint, added, parts.tokenizer.fingerprint];
+          if (changed !== "") facts.push(changed);
           return hex(sha256(new TextEncoder().encode(JSON.stringify(facts))));
         },
       },

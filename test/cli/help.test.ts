@@ -27,6 +27,8 @@ const ownMeaning = [
   "--profile", // a server writes no trace
   "--prompt", // a text, a message, or a length
   "--repetitions",
+  "--device", // whose limits, or where a server computes
+  "--embd-normalize", // of these texts, or of requests without one
   "--threads", // of a device, or several counts
   "--tokens",
   "--type",
@@ -39,7 +41,8 @@ const ownMeaning = [
 async function sentences(): Promise<Map<string, Set<string>>> {
   const found = new Map<string, Set<string>>();
   const take = (command: Command): void => {
-    for (const { long, description } of command.options) {
+    for (const { long, description, hidden } of command.options) {
+      if (hidden) continue; // llama-server's that change nothing: their description is the reason
       const known = found.get(long!) ?? new Set();
       found.set(long!, known.add(description.replace(/ \(default: [^)]*\)$/, "")));
     }

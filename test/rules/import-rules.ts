@@ -400,7 +400,8 @@ export const rules: readonly Rule[] = [
     of: "apps/server",
     may: [
       ...all("index.ts", "apps/sessions", "apps/batch", "platform/database.ts", "base", "options"),
-      ...types("catalog/derived.ts"),
+      ...all("platform/node-socket-file.ts", "platform/node-tls.ts"),
+      ...types("catalog/derived.ts", "platform/node-static.ts"),
     ],
     npm: ["hono", "@hono/node-server", "zod"],
     why: "a face uses what every user of the package can use, the public API, and the helpers of base",
@@ -432,6 +433,7 @@ export const rules: readonly Rule[] = [
     may: all(
       "index.ts",
       "apps/server/serve.ts",
+      "apps/server/host-names.ts",
       "apps/batch",
       "catalog",
       "apps/cluster",

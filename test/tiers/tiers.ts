@@ -115,7 +115,7 @@ export const rest: readonly string[] = [
   "test/{cli/chat-mcp,mcp/own-server,mcp/servers}.test.ts",
   "test/package/package.test.ts",
   "test/platform/binding.test.ts",
-  "test/server/{backups,clients,grammar,hostile,ignore-eos,keep-alive,kept-token,many-models,lantern-sessions,llamacpp-protocol,restart,slots,stop,two-processes,watchdog}.test.ts",
+  "test/server/{backups,clients,late-answers,reach,grammar,hostile,ignore-eos,keep-alive,kept-token,many-models,lantern-sessions,llamacpp-protocol,restart,slots,stop,two-processes,watchdog}.test.ts",
   "test/sessions/{backups,crash,exchange}.test.ts",
   "test/tune/{knobs,machine,run-tune}.test.ts",
   // Kernels.

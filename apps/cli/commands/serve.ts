@@ -12,6 +12,7 @@ import { openInBrowser, webAssets } from "../../../src/platform/node-assets.ts";
 import { packageVersion } from "../../../src/platform/node-cli.ts";
 import { defaultDatabaseFile, openNodeDatabase } from "../../../src/platform/node-database.ts";
 import { nodeBackups } from "../../../src/platform/node-database-backups.ts";
+import { socketFileOf } from "../../server/host-names.ts";
 import {
   type ModelLibrary,
   type ReasoningFormat,
@@ -33,7 +34,7 @@ import type { CliContext, CommandBody } from "../command.ts";
 import { shiftWarning } from "../context-flags.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
 import { effortHelp, templateHelp } from "../flag-help.ts";
-import { effortFlag, keepAliveFlag, numberFlag, repeatedFlag } from "../flag-values.ts";
+import { effortFlag, keepAliveFlag, numberFlag, objectFlag } from "../flag-values.ts";
 import {
   addRuntimeFlags,
   addSamplingFlags,
@@ -44,12 +45,20 @@ import {
   type SamplingFlags,
 } from "../flags.ts";
 import { grammarOptions, warnOfGrammar } from "../grammar-flags.ts";
+import { addHiddenFlags } from "../hidden-flags.ts";
 import { IdleWork, workWhileIdle } from "../idle-work.ts";
 import { interruptible } from "../interrupt.ts";
 import { ChosenOptions } from "../load-choices.ts";
 import { idleMeasurement, measureBefore, noteTo } from "../machine-limits.ts";
+import {
+  addModelSourceFlags,
+  type ModelSourceFlags,
+  namedSources,
+  withSources,
+} from "../model-source-flags.ts";
 import { type PresetFile, parsePresets, readPresets } from "../models-preset.ts";
 import { type LocatedModels, onDemandModels } from "../on-demand.ts";
+import { addReachFlags, hidesPage, type ReachFlags, reachOptions } from "../reach-flags.ts";
 import { joinAsGateway } from "../serve-cluster.ts";
 import { catalogLibrary } from "../serve-library.ts";
 import {
@@ -69,14 +78,11 @@ interface ServeFlags
     SamplingFlags,
     TuneFlag,
     AccessFlags,
+    ReachFlags,
+    ModelSourceFlags,
     ClusterFlags {
-  host: string;
-  port: number;
   parallel: number;
   queue: number;
-  cors?: string[];
-  maxBody: number;
-  timeout: number;
   grace: number;
   chatTemplate?: string;
   chatTemplateFile?: string;
@@ -94,6 +100,11 @@ interface ServeFlags
   verbose?: boolean;
   pooling?: Pooling;
   embeddings?: boolean;
+  embdNormalize?: number;
+  chatTemplateKwargs?: Record<string, unknown>;
+  tags?: string;
+  prefillAssistant: boolean;
+  reasoningPreserve?: boolean;
   reranking?: boolean;
   /** A file; false: none. */
   sessions?: string | false;
@@ -106,8 +117,6 @@ interface ServeFlags
   json?: boolean;
 }
 
-const megabyte = 2 ** 20;
-
 export const serveCommand: CommandBody = {
   examples: [
     "lantern serve",
@@ -116,14 +125,13 @@ export const serveCommand: CommandBody = {
     "LANTERN_API_KEY=secret LANTERN_ADMIN_KEY=other lantern serve --host 0.0.0.0",
   ],
   define(command, context) {
-    const count = numberFlag({ integer: true, min: 1, max: 1024 });
     addStateCacheFlags(
       addRuntimeFlags(addServeModelFlags(command), { warmup: true, usesGpu: true }),
       true,
     )
       .option(
         "--chat-template <name>",
-        `${templateHelp}, or the text of a Jinja template (default: the model's own)`,
+        `${templateHelp}, or the text of a Jinja template, or the path of a file with one (default: the model's own)`,
       )
       .option("--chat-template-file <path>", "read the Jinja template from a file")
       .option(
@@ -133,23 +141,12 @@ export const serveCommand: CommandBody = {
       .option(
         "--strict-fields",
         "refuse requests with fields that are otherwise ignored and named in x-lantern-ignored-fields",
-      )
-      .option(
-        "--host <address>",
-        "address to listen on; 0.0.0.0: all addresses of this machine",
-        "127.0.0.1",
-      )
-      .option(
-        "--port <n>",
-        "port to listen on; 0: any free port",
-        numberFlag({ integer: true, min: 0, max: 65535 }),
-        8080,
       );
-    addAccessFlags(addClusterFlags(command))
+    addAccessFlags(addReachFlags(addModelSourceFlags(addClusterFlags(command))))
       .option(
         "--parallel <n>",
-        "how many requests are answered at the same time (also: -np)",
-        count,
+        "how many requests are answered at the same time; -1: 8 (also: -np)",
+        numberFlag({ integer: true, min: 1, max: 1024, also: -1 }),
         8,
       )
       .option(
@@ -157,17 +154,6 @@ export const serveCommand: CommandBody = {
         "how many more requests may wait for their turn",
         numberFlag({ integer: true, min: 0, max: 65536 }),
         64,
-      )
-      .option(
-        "--cors <origin>",
-        "let web pages of this origin use the APIs, as in https://example.org; localhost: pages from this machine, *: all pages; repeatable",
-        repeatedFlag,
-      )
-      .option(
-        "--max-body <mb>",
-        "largest request body, in MB",
-        numberFlag({ min: 0.001, max: 1024 }),
-        16,
       )
       .option(
         "--sessions <file>",
@@ -187,7 +173,9 @@ export const serveCommand: CommandBody = {
         "--mcp-config <file>",
         "let the web app call tools of the MCP servers in this file, on this machine: docs/library/tools.md (default: it can call none)",
       )
+      .option("--web", "serve the web app (default; also: --ui)", true)
       .option("--no-web", "serve only the APIs, not the web app")
+      .option("--slots", "answer GET /slots (default)", true)
       .option("--no-slots", "do not answer GET /slots")
       .option(
         "--slot-save-path <folder>",
@@ -198,6 +186,7 @@ export const serveCommand: CommandBody = {
         "how long a model stays in memory after its last request, in seconds or as in 5m, 1h30m; 0: not at all, -1: until the server ends (default). The next request loads it again; requests of Ollama's API may ask for another time (also: --sleep-idle-seconds)",
         keepAliveFlag,
       )
+      .option("--metrics", "answer GET /metrics (default)", true)
       .option("--no-metrics", "do not answer GET /metrics")
       .option("--verbose", "add llama.cpp's __verbose to every answer")
       .option("--open", "open the web app in a browser")
@@ -206,12 +195,6 @@ export const serveCommand: CommandBody = {
         "print one JSON object when the server is ready: url, pageUrl, token, model (the first), models",
       )
       .option("--profile", "record where the time goes, for the Machine page of the web app")
-      .option(
-        "--timeout <s>",
-        "how long a client may take to send its request, in seconds",
-        numberFlag({ min: 1 }),
-        60,
-      )
       .option(
         "--hang-timeout <s>",
         "restart a model's engine that has not responded for this many seconds; 0: never",
@@ -233,7 +216,29 @@ export const serveCommand: CommandBody = {
       .option(
         "--reranking",
         "answer only requests for embeddings and for ranks (/v1/rerank), with a model that scores documents (also: --rerank)",
-      );
+      )
+      .option(
+        "--embd-normalize <n>",
+        "norm of embeddings, unless a request has embd_normalize; -1: none, 0: the largest is 32760, 1: sum, 2: length, more: p-norm (default: 2)",
+        numberFlag({ integer: true, min: -1, max: 1024 }),
+      )
+      .option(
+        "--chat-template-kwargs <json>",
+        "variables of chat templates, unless a request sets them, as in '{\"enable_thinking\": false}'",
+        objectFlag,
+      )
+      .option(
+        "--prefill-assistant",
+        "go on with a conversation's last message if that is an assistant's (default)",
+        true,
+      )
+      .option("--no-prefill-assistant", "answer it as any other message")
+      .option(
+        "--reasoning-preserve",
+        "keep the reasoning of earlier answers in the prompt, with templates that know preserve_thinking or clear_thinking",
+      )
+      .option("--no-reasoning-preserve", "leave it out, with such templates")
+      .option("--tags <list>", "words about the models, separated by commas, for lists of models");
     command.addOption(
       new Option(
         "--reasoning <mode>",
@@ -259,10 +264,13 @@ export const serveCommand: CommandBody = {
       )
       .option("--reasoning-effort <level>", effortHelp, effortFlag)
       .option("--reasoning-budget-message <text>", "text before the mark that ends reasoning");
-    addTuneFlag(addSamplingFlags(command)).action((flags: ServeFlags) => {
+    addHiddenFlags(addTuneFlag(addSamplingFlags(command)), context);
+    command.version(packageVersion(), "--version", "print the version");
+    command.action((flags: ServeFlags) => {
       const isDefault = (name: string) => command.getOptionValueSource(name) === "default";
       // The workers of a cluster have queues of their own.
-      const parallel = flags.cluster !== undefined && isDefault("parallel") ? 1024 : flags.parallel;
+      const usual = flags.cluster === undefined ? 8 : 1024;
+      const parallel = isDefault("parallel") || flags.parallel < 0 ? usual : flags.parallel;
       // If the command line has no flag, the choice of the app counts.
       const { cacheType: _, ...rest } = flags;
       const given = isDefault("cacheType") ? rest : flags;
@@ -275,10 +283,13 @@ export const serveCommand: CommandBody = {
 const noModels: WantedModels = { models: [], pages: {} };
 
 /** `anyPort`: the user gave no port, so another is used when it is taken. */
-async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): Promise<void> {
-  const { terminal } = context;
+async function serve(typed: ServeFlags, outer: CliContext, anyPort: boolean): Promise<void> {
+  const { terminal } = outer;
+  const flags = { ...typed, ...namedSources(typed) };
+  const context = withSources(outer, typed);
   using interrupt = interruptible(terminal);
   const access = await accessOptions(flags, context); // errors are reported before a model is loaded
+  const reach = await reachOptions(flags, context);
   const pooling = poolingOptions(flags);
   const grammar = await grammarOptions(flags, terminal);
   if (flags.slotSavePath !== undefined) await terminal.checkFolder(flags.slotSavePath);
@@ -309,15 +320,17 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
     const warning = shiftWarning(flags, id, info);
     if (warning) context.log.warn(`Warning: ${warning}\n`);
   }
-  const { isLoopback, startServer } = await import("../../server/serve.ts"); // other commands start without it
+  const { isLocalHost, startServer } = await import("../../server/serve.ts"); // other commands start without it
   const library = catalogLibrary(
     ...([context.downloads, given, openedModels(wanted, templates)] as const),
     ...([onDemand, chosen] as const),
   );
-  const assets = flags.web ? webAssets() : undefined;
+  const hasPage = flags.web && flags.path === undefined && !hidesPage(flags);
+  const assets = hasPage ? webAssets() : undefined;
   if (!gateway) await measureBefore(context);
   const options = {
     ...startOptions(flags, models, context),
+    ...reach,
     sampling: { ...generateOptions(flags), ...grammar },
     ...access,
     ...pooling,
@@ -346,14 +359,14 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const withdraw = await announce(server, library, context);
   using _hangup = presets.reloadOnHangup(server);
   for (const id of presets.atStart()) server.context.registry.start(id);
-  context.log.warn(warnings(flags, access, isLoopback(flags.host)));
+  context.log.warn(warnings(flags, access, isLocalHost(flags.host)));
   terminal.outliveReaders();
   if (flags.json) terminal.out(startedJson(server, Object.keys(models)));
   else {
     terminal.out(greeting(server, models, assets !== undefined, terminal, onDemand !== undefined));
   }
   if (gateway) terminal.err(gateway.greeting);
-  if (flags.web && !assets) {
+  if (hasPage && !assets) {
     terminal.err('The web app is not built. "npm run build:web" builds it.\n');
   }
   if (flags.open && assets) openInBrowser(server.pageUrl, server.token !== undefined);
@@ -473,11 +486,18 @@ async function announce(
   };
 }
 
+const wordsOf = (list: string): string[] => list.split(",").flatMap((word) => word.trim() || []);
+
 async function templateOf(
   { chatTemplate, chatTemplateFile }: ServeFlags,
   terminal: CliContext["terminal"],
 ): Promise<string | undefined> {
-  if (chatTemplateFile === undefined) return chatTemplate;
+  // A file's name in place of a template's.
+  const isFile =
+    chatTemplate !== undefined && /[/\\]|\.jinja/.test(chatTemplate) && !/[\n{]/.test(chatTemplate);
+  if (chatTemplateFile === undefined) {
+    return isFile ? await terminal.readText(chatTemplate) : chatTemplate;
+  }
   if (chatTemplate !== undefined) {
     throw new UsageError(
       "flags: got both --chat-template and --chat-template-file, expected one of them. Drop one",
@@ -553,11 +573,8 @@ function startOptions(
   return {
     models,
     version: packageVersion(),
-    host: flags.host,
-    port: flags.port,
     parallel: flags.parallel,
     queue: flags.queue,
-    corsOrigins: flags.cors ?? [],
     strictModel: flags.strictModel ?? false,
     strictFields: flags.strictFields ?? false,
     slots: flags.slots,
@@ -572,9 +589,18 @@ function startOptions(
       message: flags.reasoningBudgetMessage,
       effort: flags.reasoningEffort,
     },
-    maxBodyBytes: Math.round(flags.maxBody * megabyte),
-    requestTimeoutMs: flags.timeout * 1000,
-    headersTimeoutMs: Math.min(15, flags.timeout) * 1000,
+    ...(flags.embdNormalize !== undefined && { normalize: flags.embdNormalize }),
+    prefill: flags.prefillAssistant,
+    templateVariables: {
+      ...(flags.reasoningPreserve !== undefined && {
+        preserve_thinking: flags.reasoningPreserve,
+        clear_thinking: !flags.reasoningPreserve,
+        truncate_history_thinking: !flags.reasoningPreserve,
+        drop_thinking: !flags.reasoningPreserve,
+      }),
+      ...flags.chatTemplateKwargs,
+    },
+    ...(flags.tags !== undefined && { tags: wordsOf(flags.tags) }),
     graceMs: flags.grace * 1000,
     ...sessionsOf(flags),
     ...batchesOf(flags),
@@ -667,6 +693,10 @@ function greeting(
     .join("");
   const run =
     terminal.env("npm_lifecycle_event") === "start" ? "npm run lantern -- run" : "lantern run";
+  if (url.startsWith("unix:")) {
+    const file = url.slice("unix:".length);
+    return `${ids.join(", ") || "Models"} at ${url}\n  curl --unix-socket ${file} http://localhost/v1/models\nCtrl-C stops it.\n`;
+  }
   const page = hasPage ? `\n  Lantern is open at  ${pageUrl}\n\n` : "";
   const admin =
     token !== undefined && !hasPage ? `  admin       Authorization: Bearer ${token}\n` : "";
@@ -690,6 +720,9 @@ ${hasPage ? `Without a browser: ${run} -p "Once upon a time"\n` : ""}`;
 
 function cannotListen(error: unknown, { host, port }: ServeFlags): never {
   const code = codeOf(error);
+  const socket = code === undefined || error instanceof UsageError ? undefined : socketFileOf(host);
+  if (socket !== undefined)
+    throw new UsageError(`serve: cannot listen on ${host}: ${messageOf(error)}`);
   const reasons: Readonly<Record<string, string>> = {
     EADDRINUSE: `port ${port} is in use by another program, perhaps another Lantern server. Use --port 0 for a free port`,
     EACCES: `this user may not use port ${port}. Use a port of 1024 or above`,

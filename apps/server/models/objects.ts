@@ -50,7 +50,7 @@ export function servedObject(server: ServerContext, served: ServedModel): ModelO
   return {
     id,
     aliases: [id, ...aliases],
-    tags: [],
+    tags: server.settings.tags,
     object: "model",
     created,
     owned_by: "lantern",

@@ -27,6 +27,7 @@ import type { OpenedFamilies, RouteFamily } from "../route.ts";
 import { openBatches } from "./batches.ts";
 import { metricsRoutes } from "./metrics.ts";
 import { rerankRoutes } from "./rerank.ts";
+import { streamRoutes } from "./streams.ts";
 
 export const routeFamilies: readonly RouteFamily[] = [
   openaiModelRoutes,
@@ -35,6 +36,7 @@ export const routeFamilies: readonly RouteFamily[] = [
   openaiResponseRoutes,
   openaiEmbeddingRoutes,
   rerankRoutes,
+  streamRoutes,
   anthropicRoutes,
   ollamaRoutes,
   llamacppRoutes,
