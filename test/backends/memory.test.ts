@@ -82,7 +82,9 @@ describe("the message", () => {
     expect(messageOf("q8_0/q4_0")).toThrow(
       /for 4096 tokens of q8_0\/q4_0, .* Use at most 2048 as contextSize, or a smaller type/,
     );
-    expect(messageOf("q4_0")).toThrow(/for 4096 tokens of q4_0, .* Use at most 2048 as contextSize$/);
+    expect(messageOf("q4_0")).toThrow(
+      /for 4096 tokens of q4_0, .* Use at most 2048 as contextSize$/,
+    );
   });
   test("what does not grow with the context is no part of the advice", () => {
     const [kv] = state.kv;

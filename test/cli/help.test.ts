@@ -27,6 +27,7 @@ const ownMeaning = [
   "--profile", // a server writes no trace
   "--prompt", // a text, a message, or a length
   "--repetitions",
+  "--dry-run", // what would be changed, or which files
   "--device", // whose limits, or where a server computes
   "--embd-normalize", // of these texts, or of requests without one
   "--threads", // of a device, or several counts
@@ -34,6 +35,7 @@ const ownMeaning = [
   "--type",
   "--url", // of a server that is running, or one to measure
   "--users", // one number, or several
+  "--yes",
   "--weights", // bits to compute with, or how a model is held
 ];
 

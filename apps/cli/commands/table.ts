@@ -34,7 +34,7 @@ export const commands: readonly CliCommand[] = [
   },
   {
     name: "launch",
-    args: "[client] [model]",
+    args: "[client] [model] [args...]",
     summary:
       "start a coding agent (Claude Code, Codex, opencode, ...) with a model of this machine",
     body: async () => (await import("./launch.ts")).launchCommand,
