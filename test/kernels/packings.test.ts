@@ -7,7 +7,7 @@ import { bf16ToF32, f16ToF32 } from "../../src/base/half.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
 import type { Dot4 } from "../../src/kernels/ir/meanings.ts";
-import { mostTwos } from "../../src/kernels/ops/matmul/word-dots.ts";
+import { fitsTwos, mostTwos } from "../../src/kernels/ops/matmul/word-dots.ts";
 import { packPanel } from "../../src/kernels/ops/packed/pack.ts";
 import { writeQuants } from "../../src/kernels/ops/packed/pack-quants.ts";
 import { factorsBytes, PANEL_ROWS, rowPanelBytes } from "../../src/kernels/ops/packed/packed.ts";
@@ -240,4 +240,24 @@ test("pairs of products that are added in 16 bits cannot overflow", () => {
     expect(mostTwos(layout), type).toBeGreaterThanOrEqual(1);
     expect(mostTwos(layout) * 2 * largest * 128, type).toBeLessThan(2 ** 15);
   }
+});
+
+test("sums that start with their offset fit 16 bits at the end, for the largest activations", () => {
+  const target = wasmTarget({ dot4: "i7", vectorRegisters: 16 });
+  const fitting: string[] = [];
+  for (const type of packedTypes()) {
+    const packing = packingOf(type)!;
+    const layout = layoutFor(packing, target);
+    const vectors = layout.scaleCols / 4;
+    if (layout.products !== "twos" || !fitsTwos(layout, vectors)) continue;
+    fitting.push(type);
+    const all =
+      codebookFor(packing, target) ?? Array.from({ length: 2 ** layout.bits }, (_, q) => q);
+    const values = Array.from(all, (value) => value - layout.offset);
+    // A lane adds two products of each vector; activations are -127..127.
+    const largest = Math.max(...values.map(Math.abs));
+    expect(vectors * 2 * largest * 127, type).toBeLessThan(2 ** 15);
+    expect(2 * Math.max(...all) * 127, type).toBeLessThan(2 ** 15); // a product of two saturates
+  }
+  expect(fitting).toEqual(expect.arrayContaining(["q5_0", "q6_k", "q3_k", "mxfp4", "iq3_s"]));
 });

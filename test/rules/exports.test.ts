@@ -35,7 +35,7 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/kernels/asm/x64-instructions.ts": ["instructions"],
   "src/kernels/features.ts": ["classifyDot4"],
   "src/kernels/knobs.ts": ["turned"],
-  "src/kernels/ops/matmul/word-dots.ts": ["mostTwos"],
+  "src/kernels/ops/matmul/word-dots.ts": ["mostTwos", "fitsTwos"],
   "src/limits/decode.ts": ["lineMs", "lineTotalMs"],
   "src/limits/phase.ts": ["generationWork", "promptWork", "speedLimit"],
   "src/limits/report.ts": ["lengthsUpTo"],

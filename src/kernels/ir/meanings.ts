@@ -244,6 +244,7 @@ export const meanings: { readonly [O in OpName]: Meaning<O> } = {
   "i32v.as_i16v": sameBits,
   "i16v.as_i32v": sameBits,
   "i16v.add": lanes("i16", (a, b) => a + b),
+  "i16v.mul": lanes("i16", (a, b) => a * b),
   "i16v.shl": shift("i16", (x, by) => x << by),
   "i16v.shr_s": shift("i16", (x, by) => x >> by),
   "i16v.dot2": ([a, b], out, { memory }) => {

@@ -181,6 +181,7 @@ export const ops = {
   "i32v.as_i16v": { args: ["i32v"], out: "i16v", needs: "wasm" },
   "i16v.as_i32v": { args: ["i16v"], out: "i32v", needs: "wasm" },
   "i16v.add": { args: ["i16v", "i16v"], out: "i16v", needs: "wasm" },
+  "i16v.mul": { args: ["i16v", "i16v"], out: "i16v", needs: "wasm" },
   "i16v.shl": { args: ["i16v"], out: "i16v", imm: "shift", needs: "wasm" },
   "i16v.shr_s": { args: ["i16v"], out: "i16v", imm: "shift", needs: "wasm" },
   /** The two products of each 16-bit lane's bytes, added. The first operand is signed, the second 0..127. */

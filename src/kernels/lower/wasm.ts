@@ -187,6 +187,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "i32v.as_i16v": reinterpret,
   "i16v.as_i32v": reinterpret,
   "i16v.add": simple("i16x8.add"),
+  "i16v.mul": simple("i16x8.mul"),
   "i16v.shl": shift("i16x8.shl"),
   "i16v.shr_s": shift("i16x8.shr_s"),
   "i16v.dot2": (l, args) =>

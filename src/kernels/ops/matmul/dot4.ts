@@ -45,7 +45,7 @@ import { CACHE_LINE, usualAhead } from "./prefetch.ts";
 import { addSpanSum, type Grid, grid, type Header, loadHeader, SpanSums } from "./span-sums.ts";
 import { TilePointers } from "./tile-pointers.ts";
 import { forEachResult, type Results, storeResults } from "./tile-results.ts";
-import { wordDots } from "./word-dots.ts";
+import { isByToken, sumsByToken, type WordDots, wordDots } from "./word-dots.ts";
 
 export interface BlockMatmul {
   readonly name: string;
@@ -255,6 +255,10 @@ class BlockMatmulBuilder {
       this.#partInFloats(x, block, part, sums);
       return;
     }
+    if (isByToken(layout, groups, tokens)) {
+      this.#partByToken(x, block, part, sums);
+      return;
+    }
     const isFloat = convertsBySubtraction(this.#shape);
     const starts = isFloat ? () => startOfSum(k) : this.#starts(x, part);
     const subtrahends = isFloat ? this.#subtrahends(x, part) : undefined;
@@ -279,6 +283,26 @@ class BlockMatmulBuilder {
           const scaledSum = this.#x.f32(x, t, ACTIVATION_FIELDS.scaledSum);
           k.update(sum, "f32v.fma", [min, scaledSum, sum]);
         }
+      }
+    }
+  }
+
+  /** The same, each token's sums added before the next one's are computed (word-dots.ts). */
+  #partByToken(x: Reg<"ptr">, block: number, part: number, sums: Grid): void {
+    const k = this.#k;
+    const { groups, layout } = this.#shape;
+    const byte = this.#w.isApart ? 0 : scaleByte(layout, block, part);
+    for (let first = 0; first < this.#groups; first += groups) {
+      const scales = Array.from({ length: groups }, (_, g) => {
+        return emitScales(k, layout, this.#w.scales(first + g), byte).scale;
+      });
+      let t = 0;
+      for (const dots of sumsByToken(this.#wordSums(x, block, part, first))) {
+        dots.forEach((dot, g) => {
+          const sum = sums[first + g]![t]!;
+          k.update(sum, "f32v.fma", [k.op("f32v.from_i32v", [dot]), scales[g]!, sum]);
+        });
+        t++;
       }
     }
   }
@@ -380,7 +404,7 @@ class BlockMatmulBuilder {
     const k = this.#k;
     const { groups, tokens, layout } = this.#shape;
     if (layout.paired) return this.#pairedDots(x, block, first, start);
-    if (layout.products !== "fours") return this.#wordDots(x, block, part, first);
+    if (layout.products !== "fours") return wordDots(this.#wordSums(x, block, part, first));
     const dot = layout.widened ? "i32v.dot4_ss" : "i32v.dot4";
     const isLate = startsAsFloats(this.#shape);
     const dots = grid<Reg<"i32v"> | undefined>(groups, tokens, (_, t) =>
@@ -403,12 +427,12 @@ class BlockMatmulBuilder {
     return dots as Reg<"i32v">[][];
   }
 
-  /** The same by way of 16-bit integers. */
-  #wordDots(x: Reg<"ptr">, block: number, part: number, first: number): Reg<"i32v">[][] {
+  /** What sums by way of 16-bit integers are made of. */
+  #wordSums(x: Reg<"ptr">, block: number, part: number, first: number): WordDots {
     const { groups, tokens, layout } = this.#shape;
     const vectors = layout.scaleCols / 4;
     const loaded: Loaded[] = Array.from({ length: groups }, () => ({ vector: -1 }));
-    return wordDots({
+    return {
       ...{ k: this.#k, layout, groups, tokens },
       order: quantOrder(layout.bits, part * vectors, (part + 1) * vectors),
       quants: (g, v) => this.#quants(first + g, block, v, loaded[g]!),
@@ -417,7 +441,8 @@ class BlockMatmulBuilder {
       signs: (t, v) => this.#x.signs(x, t, v),
       negatives: (t) => this.#x.negatives(x, t),
       sum: (t) => this.#x.sum(x, t, part, scaleParts(layout)),
-    });
+      pairSums: (t) => this.#x.pairSums(x, t, part, scaleParts(layout), layout.spanBlocks),
+    };
   }
 
   /** The same for pairs of groups: the first of a pair's sums has the low nibbles, the second all of each byte. */

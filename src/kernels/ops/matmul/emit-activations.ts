@@ -73,6 +73,15 @@ export class ActivationReader {
       : this.#k.op("i32v.load_splat", [x], at + 4 * field);
   }
 
+  /** The sums of pairs of columns in a part of a block of a span of `span` blocks, beside products of two. */
+  pairSums(x: Reg<"ptr">, t: number, part: number, parts: number, span: 1 | 8): Reg<"i16v"> {
+    const field = (name: "sum" | "firstSum") =>
+      this.#k.op("i32v.as_i16v", [this.i32(x, t, ACTIVATION_FIELDS[name])]);
+    if (span === 1 || (parts === 2 && part === 0)) return field("firstSum");
+    if (parts === 2) return field("sum");
+    return this.#k.op("i16v.add", [field("firstSum"), field("sum")]);
+  }
+
   /** The sum of the activations' quants in a part of a block. The second of two parts is the whole minus the first. */
   sum(x: Reg<"ptr">, t: number, part: number, parts: number): Reg<"i32v"> {
     if (parts === 1) return this.i32(x, t, ACTIVATION_FIELDS.sum);

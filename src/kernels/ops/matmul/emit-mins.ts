@@ -128,7 +128,12 @@ function fromNibbleWords(span: SpanMins, fours: readonly Reg<"i32v">[]): Reg<"f3
       both.map((min, part) => {
         const [first, second] = [0, 1].map((block) => {
           const at = (runBlocks(layout) * run + block) * inTile + t;
-          return reader.sum(x, at, part, scaleParts(layout));
+          if (layout.products === "words") return reader.sum(x, at, part, scaleParts(layout));
+          const pairs = reader.pairSums(x, at, part, scaleParts(layout), layout.spanBlocks);
+          return k.op("i32v.dot2", [
+            pairs,
+            k.op("i32v.as_i16v", [k.op("i32v.const", [], 0x10001)]),
+          ]);
         });
         const low = k.op("i32v.and", [first!, k.op("i32v.const", [], 0xffff)]);
         const sums = k.op("i32v.or", [low, k.op("i32v.shl", [second!], 16)]);

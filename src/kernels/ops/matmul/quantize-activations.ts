@@ -16,6 +16,7 @@ import {
   ACTIVATION_WORDS_AT,
   activationBlockBytes,
   BLOCK_COLS,
+  hasPairSums,
 } from "../packed/packed.ts";
 import { evenAndOdd, magnitudesAndSigns, sumOfNegatives } from "./emit-activations.ts";
 
@@ -145,7 +146,7 @@ function quantizeBlock(
   out: Reg<"ptr">,
   scale: Reg<"f32v">,
   inverse: Reg<"f32v">,
-  { replicated, words, target }: QuantizeActivations,
+  { span, replicated, words, target }: QuantizeActivations,
 ): Reg<"i32"> {
   const quants = Array.from({ length: BLOCK_COLS / k.lanes }, (_, v) => {
     const scaled = k.op("f32v.mul", [k.op("f32v.load", [x], k.width * v), inverse]);
@@ -159,8 +160,11 @@ function quantizeBlock(
   const sum = k.op("i32v.splat", [quantSum]);
   const scaledSum = k.op("f32v.mul", [scale, k.op("f32v.from_i32v", [sum])]);
   const packed = packAll(k, quants);
-  const stored = (value: Reg<"i32v">) => k.op("i32v.as_f32v", [signed(k, value, target.halves)]);
-  const fields = [scale, stored(sum), scaledSum, stored(first)];
+  const [sumField, firstField] = hasPairSums(target)
+    ? pairSumFields(k, packed, span, sum)
+    : [signed(k, sum, target.halves), signed(k, first, target.halves)];
+  const stored = (value: Reg<"i32v">) => k.op("i32v.as_f32v", [value]);
+  const fields = [scale, stored(sumField), scaledSum, stored(firstField)];
   if (!replicated) {
     // Each store writes a whole vector of which only the first lane stays: the next store overwrites the rest.
     fields.forEach((field, i) => {
@@ -208,6 +212,27 @@ function storeSigns(k: KernelBuilder, out: Reg<"ptr">, packed: readonly Reg<"i8v
   });
   const sum = k.op("i32v.splat", [k.op("i32v.sum", [sumOfNegatives(k, all)])]);
   k.op("i32v.store", [out, sum], ACTIVATION_NEGATIVES_AT);
+}
+
+/** The fields of sums where they are those of pairs of columns (packed.ts). */
+function pairSumFields(
+  k: KernelBuilder,
+  packed: readonly Reg<"i8v">[],
+  span: 1 | 8,
+  sum: Reg<"i32v">,
+): [sum: Reg<"i32v">, first: Reg<"i32v">] {
+  const ones = k.op("i8v.splat", [], 1);
+  const halves = packed.map((bytes) => k.op("i16v.dot2", [bytes, ones]));
+  const overLanes = (pairs: Reg<"i16v">): Reg<"i32v"> => {
+    const lanes = k.op("i16v.as_i32v", [pairs]);
+    const low = k.op("i32v.sum", [k.op("i32v.shr_s", [k.op("i32v.shl", [lanes], 16)], 16)]);
+    const high = k.op("i32v.sum", [k.op("i32v.shr_s", [lanes], 16)]);
+    const up = (value: Reg<"i32">) => k.op("i32.mul", [value, k.i32(1 << 16)]);
+    const both = k.op("i32.add", [up(high), k.op("i32.shr_u", [up(low)], 16)]);
+    return k.op("i32v.splat", [both]);
+  };
+  if (span === 1) return [sum, overLanes(k.op("i16v.add", [halves[0]!, halves[1]!]))];
+  return [overLanes(halves[1]!), overLanes(halves[0]!)];
 }
 
 /** A sum of quants with the sign that it is stored with. */

@@ -29,8 +29,9 @@ export interface WordDots {
   /** The same as magnitudes and signs, and the sum of the magnitudes of all negative ones of the block. */
   signs(token: number, vector: number): Signs;
   negatives(token: number): Reg<"i32v">;
-  /** The sum of a token's activations, where the layout has an offset. */
+  /** The sum of a token's activations, where the layout has an offset; beside "twos", those of pairs of columns. */
   sum(token: number): Reg<"i32v">;
+  pairSums(token: number): Reg<"i16v">;
 }
 
 /** The integer sums of the columns of one scale: [groups][tokens]. */
@@ -41,8 +42,14 @@ export function wordDots(of: WordDots): Reg<"i32v">[][] {
 }
 
 /** -offset * sum(x) in each lane: the sum fits 16 bits, so the upper half of each lane is multiplied by 0. */
-function start({ k, layout: { offset }, sum }: WordDots, token: number): Reg<"i32v"> | undefined {
+function start(of: WordDots, token: number): Reg<"i32v"> | undefined {
+  const { k, layout, sum } = of;
+  const { offset } = layout;
   if (offset === 0) return undefined;
+  if (layout.products === "twos") {
+    const factors = k.op("i32v.const", [], (-offset & 0xffff) * 0x10001);
+    return k.op("i32v.dot2", [of.pairSums(token), k.op("i32v.as_i16v", [factors])]);
+  }
   const factor = k.op("i32v.as_i16v", [k.op("i32v.const", [], -offset & 0xffff)]);
   return k.op("i32v.dot2", [k.op("i32v.as_i16v", [sum(token)]), factor]);
 }
@@ -61,9 +68,24 @@ export function mostTwos({ lookup, offset, bits }: BlockLayout): number {
   return Math.floor((2 ** 15 - 1) / (2 * most * MOST_ACTIVATION));
 }
 
+/**
+ * Whether the sums of so many vectors of products fit 16 bits once the offset is taken out. If their start is -offset * sum(x), it does
+ * not matter that they overflow on the way.
+ */
+export function fitsTwos(
+  { lookup, offset, bits }: Pick<BlockLayout, "lookup" | "offset" | "bits">,
+  vectors: number,
+): boolean {
+  const most = Math.max(offset, lookup ? offset : 2 ** bits - 1 - offset);
+  return vectors * 2 * most * 127 < 2 ** 15;
+}
+
 function sumsOfTwos(of: WordDots): Reg<"i32v">[][] {
   const { k, layout, groups, tokens, order } = of;
   const ones = k.op("i32v.as_i16v", [k.op("i32v.const", [], 0x10001)]);
+  if (mostTwos(layout) < order.length && fitsTwos(layout, order.length)) {
+    return sumsFromStart(of, ones);
+  }
   const most = mostTwos(layout);
   const sums: (Reg<"i32v"> | undefined)[][] = Array.from({ length: groups }, () => []);
   for (let first = 0; first < order.length; first += most) {
@@ -89,6 +111,65 @@ function sumsOfTwos(of: WordDots): Reg<"i32v">[][] {
     }
   }
   return sums as Reg<"i32v">[][];
+}
+
+/** The sums of a whole part in 16 bits, which start with what the offset takes out. */
+function sumsFromStart(of: WordDots, ones: Reg<"i16v">): Reg<"i32v">[][] {
+  const { k, groups, tokens, order } = of;
+  const sums = Array.from({ length: groups }, (): Reg<"i16v">[] =>
+    Array.from({ length: tokens }, (_, t) => startInPairs(of, t)),
+  );
+  for (const v of order) {
+    const quants = sums.map((_, g) => of.quants(g, v));
+    for (let t = 0; t < tokens; t++) {
+      const xs = of.activations(t, v);
+      for (const [g, ofGroup] of sums.entries()) {
+        ofGroup[t] = k.op("i16v.add", [ofGroup[t]!, k.op("i16v.dot2", [xs, quants[g]!])]);
+      }
+    }
+  }
+  return sums.map((ofGroup) => ofGroup.map((sum) => k.op("i32v.dot2", [sum, ones])));
+}
+
+/** -offset * the sums of pairs of columns. */
+function startInPairs(of: WordDots, token: number): Reg<"i16v"> {
+  const { k, layout } = of;
+  const factors = k.op("i32v.const", [], (-layout.offset & 0xffff) * 0x10001);
+  return k.op("i16v.mul", [of.pairSums(token), k.op("i32v.as_i16v", [factors])]);
+}
+
+/** Quant vectors that registers hold beside a token's sums. */
+export const HELD_QUANTS = 8;
+
+/** Whether the quants of a part with a small scale fit the registers, so that its sums are computed token by token. */
+export function isByToken(
+  layout: Pick<BlockLayout, "products" | "scaleCols" | "spanBlocks" | "lookup" | "offset" | "bits">,
+  groups: number,
+  tokens: number,
+): boolean {
+  const vectors = layout.scaleCols / 4;
+  const isHeld = layout.spanBlocks === 8 && tokens > 1 && groups * vectors <= HELD_QUANTS;
+  return layout.products === "twos" && isHeld && fitsTwos(layout, vectors);
+}
+
+/** The integer sums of each token in turn: a sum that is used before the next token's begins needs no register. */
+export function* sumsByToken(of: WordDots): Generator<Reg<"i32v">[], void> {
+  const { k, groups, tokens, order } = of;
+  const ones = k.op("i32v.as_i16v", [k.op("i32v.const", [], 0x10001)]);
+  const all = Array.from({ length: groups }, (_, g) => g);
+  const quants = order.map((v) => all.map((g) => of.quants(g, v)));
+  for (let t = 0; t < tokens; t++) {
+    const start = of.layout.offset === 0 ? undefined : startInPairs(of, t);
+    const sums = all.map(() => start);
+    order.forEach((v, i) => {
+      const xs = of.activations(t, v);
+      for (const g of all) {
+        const two = k.op("i16v.dot2", [xs, quants[i]![g]!]);
+        sums[g] = sums[g] ? k.op("i16v.add", [sums[g], two]) : two;
+      }
+    });
+    yield sums.map((sum) => k.op("i32v.dot2", [sum!, ones]));
+  }
 }
 
 function sumsOfSigns({ k, groups, tokens, order, ...of }: WordDots): Reg<"i32v">[][] {

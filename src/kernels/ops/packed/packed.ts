@@ -34,6 +34,9 @@
 // or, replicated, the first of these with every field and every 4 quants repeated in every lane of a vector. Where 8 blocks share a
 // scale, the third field is different: the sums s of two blocks, as 64 h + l, in bytes for a dot4 with the mins:
 //   0, h, 0, h in the first of two blocks, 0, l, 0, l in the second
+// Beside products of two ("twos" and "signs"), sums are those of pairs of columns, two i16 as those of a vector's lanes: of columns 4v and
+// 4v+1, and of 4v+2 and 4v+3. A block with its own scale has them in its fourth field; one of 8 has those of its first 16 columns
+// there, and those of the other 16 in the second field
 // Beside coded half floats, the scale of a single block is multiplied by 2^102 (half-panels.ts). Otherwise it is not, and the
 // sums of quants are stored negated: the offset, which then is a power of 2, is cancelled by a shift.
 // A token tile is the T tokens that a kernel computes at once. Their blocks lie one after the other: tile -> block -> token.
@@ -89,6 +92,11 @@ export function productsFor({ widened }: QuantLayout, dot4: Dot4): Products {
   if (dot4 === "words") return "words";
   if (dot4 !== "i7") return "fours";
   return widened ? "signs" : "twos";
+}
+
+/** Whether activations beside this target's layouts have sums of pairs of columns. */
+export function hasPairSums({ dot4, halves }: Pick<KernelTarget, "dot4" | "halves">): boolean {
+  return halves === "coded" && dot4 === "i7";
 }
 
 /** The layout of a type on a target. */
