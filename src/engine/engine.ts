@@ -45,15 +45,15 @@ import { Grammars } from "./grammars.ts";
 import type { AdvanceOptions } from "./job.ts";
 import { kvRangeError } from "./kv-range.ts";
 import { warningsOf } from "./load-warnings.ts";
-import { BATCH_LIMITS, checkKvType, chooseContext } from "./memory.ts";
+import { BATCH_LIMITS, checkKvType } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
 import { adapterInfo, openAdapters } from "./open-adapters.ts";
 import { predictorsOf } from "./open-predictors.ts";
 import {
   affordableTiers,
   type CapacityOptions,
+  contextFor,
   planCapacity,
-  roomyContext,
 } from "./plan-capacity.ts";
 import { checkRouters } from "./router-check.ts";
 import { SavedStates } from "./saved/saved-states.ts";
@@ -276,13 +276,11 @@ export class Engine {
 
   static async load(parts: EngineParts, options: EngineOptions, watch: LoadWatch): Promise<Engine> {
     const usual = buildModel(parts, options.contextSize, options.usesNext);
-    const contextSize =
-      options.contextSize === undefined
-        ? roomyContext(parts, options, usual.graph, usual.config)
-        : chooseContext(usual.config, options.contextSize);
+    const { graph: shape, config: trained } = usual;
+    const contextSize = contextFor(parts, options, shape, trained, options.contextSize);
     // Some models compute positions in another way for a long context.
-    const isUsual = contextSize === usual.config.context;
-    const built = isUsual ? usual : buildModel(parts, contextSize, options.usesNext);
+    const isOther = contextSize !== usual.config.context;
+    const built = isOther ? buildModel(parts, contextSize, options.usesNext) : usual;
     const { config, graph: model } = built;
     const { pairs, adapters, adapterWarnings } = openAdapters(parts, model);
     const graph = adaptGraph(predictGraph(model, predictorsOf(parts, model)), pairs);

@@ -36,16 +36,18 @@ export interface CapacityOptions {
 const AGENT_CONTEXT = 32_768;
 
 /**
- * The size of a context that nobody asked for: the trained one, or half of it and so on, until memory has room for it beside other
+ * The size of a context: as large as was asked for, at most the trained one. Of one that nobody asked for: the trained one, or half of it and so on, until memory has room for it beside other
  * programs. Up to AGENT_CONTEXT two contexts are enough, since the cache is shared; beyond that there is room for all that were asked for.
  * Never less than the usual 4,096, and no more where memory is not known, or weights would stay on disk for it.
  */
-export function roomyContext(
+export function contextFor(
   { backend }: EngineParts,
   { kvType: dtype, parallel = 1, tiers, ...options }: CapacityOptions,
   graph: Graph,
   config: ModelConfig,
+  asked?: number,
 ): number {
+  if (asked !== undefined) return chooseContext(config, asked);
   const least = chooseContext(config);
   const { cacheTokens, ramBytes, availableBytes } = options;
   if (availableBytes === undefined || cacheTokens !== undefined) return least;
