@@ -96,7 +96,7 @@ export function ModelOptions({ name, before = {}, loadedBytes, onClose }: Props)
       >
         <Field
           label="Context, in tokens"
-          hint={`How much text the model can read at once, answer included. ${plan ? `Trained for ${grouped(plan.trainedContext)}.` : ""} Empty: ${plan ? grouped(Math.min(4096, plan.trainedContext)) : "the usual"}.`}
+          hint={`How much text the model can read at once, answer included. ${plan ? `Trained for ${grouped(plan.trainedContext)}.` : ""} Empty: as many as memory has room for.`}
           value={context}
           onInput={setContext}
         />
