@@ -5,6 +5,7 @@ import * as fs from "node:fs";
 import * as path from "node:path";
 import { SourceError, UsageError } from "../base/errors.ts";
 import { dataFolder } from "./node-folders.ts";
+import { makeFolders } from "./node-make-folders.ts";
 import { partOf } from "./node-part-names.ts";
 import { pathReasonOf } from "./node-path-errors.ts";
 import { privateFileMode } from "./node-private.ts";
@@ -71,7 +72,7 @@ export function writeConfigFile(
 ): void {
   const part = partOf(file);
   try {
-    fs.mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
+    makeFolders(path.dirname(file), 0o700);
     try {
       fs.writeFileSync(part, bytes, { flag: "wx", mode, flush: true });
       fs.chmodSync(part, mode); // whatever the umask

@@ -117,7 +117,7 @@ describe("a hostile template is stopped:", () => {
     const error = failure(source);
     expect(error).toBeInstanceOf(ModelError);
     expect(error.message).toMatch(message);
-    expect(error.message).toContain("Choose another template with the chatTemplate option");
+    expect(error.message).toContain("Choose another template with chatTemplate");
   });
 
   test("one of megabytes is not even read", () => {

@@ -14,7 +14,7 @@ function failure(source: string): Error {
 }
 
 const nextStep =
-  /\. Choose another template with the chatTemplate option \(chatml, llama2, .*\), or correct this one$/;
+  /\. Choose another template with chatTemplate \(chatml, llama2, .*\), or correct this one$/;
 const value = "expected a value";
 const statements = "expected if, for, set, macro, call, filter, break, continue or generation";
 

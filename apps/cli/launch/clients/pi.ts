@@ -1,4 +1,4 @@
-// pi: a provider in its list of models; provider and model are chosen by arguments. docs/models.md of its package.
+// pi: a provider in its list of models; provider and model are chosen by arguments. Its package has a document about models.
 
 import { answerTokens, type Client, keyEnv, keyVariable } from "../client.ts";
 
