@@ -2,7 +2,7 @@
 // failed is run once more, alone, after all tiers: what passes then is a race, is named as one, and does not fail the run. What
 // failed twice, what could not be loaded and what was left out without a reason does.
 //
-// The second driver of the GPU's tests comes last and ends when the time is over (LANTERN_CI_SECONDS, default 3300): the files that it did
+// The second driver of the GPU's tests comes last and ends when the time is over (LANTERN_CI_SECONDS, default 3900): the files that it did
 // not come to are named. A quarter of that time later everything else ends, too, second runs among it, and what did not run fails the run.
 //
 //   node scripts/ci-tests.ts SUMMARY [TIER...]     writes the summary to the file SUMMARY as well
@@ -71,7 +71,7 @@ const everyTier: readonly Tier[] = [
 const tiers = everyTier.filter(({ name }) => asked.length === 0 || asked.includes(name));
 
 const startedAt = Date.now();
-const secondsInAll = Number(process.env.LANTERN_CI_SECONDS ?? 3300);
+const secondsInAll = Number(process.env.LANTERN_CI_SECONDS ?? 3900);
 const moreForSecondRuns = 0.25;
 /** Until the second driver's tests end, or (`mayEnd` is false) everything. */
 function secondsLeft(mayEnd: boolean): number {
