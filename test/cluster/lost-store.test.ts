@@ -152,12 +152,13 @@ describeNats("NATS with an empty store", () => {
       apiKey: "none",
       maxRetries: 20,
     });
+    // So many that they are not all answered while NATS starts again, however fast the machine is.
     const body = { model: "tiny", max_tokens: 100, temperature: 0, ignore_eos: true };
-    const lines = completionLines(150, body);
+    const lines = completionLines(500, body);
     const id = await startBatch(client, lines);
     await expect.poll(() => answeredLines(client, id), { interval: 20 }).toBeGreaterThan(5);
     await nats.wipe(0);
-    expect(await answeredLines(client, id)).toBeLessThan(150);
+    expect(await answeredLines(client, id)).toBeLessThan(500);
     const output = await batchOutput(client, id, lines);
     for (const { response } of output) expect(response.body.usage.completion_tokens).toBe(100);
     expect(gateway.said.join("\n")).toMatch(/NATS has lost its lines and answers of batches/);
