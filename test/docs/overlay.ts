@@ -142,8 +142,8 @@ export class Overlay {
   #run(args: readonly string[]): string {
     try {
       const options = { cwd: this.folder, encoding: "utf8", stdio: "pipe" } as const;
-      // What tests usually leave out may be what was added.
-      const env = { ...process.env, LANTERN_TEST_ALL: "1" };
+      // What tests usually leave out may be what was added; and threads run the copy's sources, of which there is no bundle.
+      const env = { ...process.env, LANTERN_TEST_ALL: "1", LANTERN_TEST_THREADS: "" };
       return execFileSync(process.execPath, args, { ...options, env, maxBuffer: 1 << 26 });
     } catch (error) {
       const { stdout, stderr } = error as { stdout: string; stderr: string };
