@@ -117,7 +117,7 @@ describeGpu("a GPU without enough memory", () => {
       );
     const all = run("all");
     expect(all.status).toBe(5);
-    const advice = /(\d) of its 3 layers would fit \(.*\): use -ngl (\d)/.exec(all.stderr);
+    const advice = /(\d) of its 3 layers would fit \(.*\): use --gpu-layers (\d)/.exec(all.stderr);
     expect(advice, all.stderr).not.toBeNull();
     const fitting = advice![2]!;
     expect(run(fitting).status).toBe(0);
